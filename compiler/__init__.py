@@ -1,0 +1,1 @@
+"""Checkpoint in, artifact out. Never imported by the server."""

@@ -1,0 +1,1 @@
+"""Engine formats the compiler can write."""

@@ -1,0 +1,167 @@
+"""Compiles an exported model into an AOTInductor library for one CPU class.
+
+The only file that imports torch._inductor. Knows nothing of checkpoints, heads or manifests.
+"""
+
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from infinity_v3.artifacts.errors import RunFailedError, UsageError
+from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.export import ExportedModel
+from infinity_v3.compiler.kernel_library import KernelLibrary
+from infinity_v3.compiler.operators import define_operators, shim_declaration
+
+ENTRY = "model.so"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltEngine:
+    """Files of one target, relative to its folder; the model library is `entry`."""
+
+    target: CpuTarget
+    entry: str
+    files: tuple[str, ...]
+    shares_weights: bool
+    flags: tuple[str, ...]
+
+
+def build_cpu_engine(
+    exported: ExportedModel, target: CpuTarget, kernel: KernelLibrary, folder: Path, *, share_weights: bool
+) -> BuiltEngine:
+    """Compile `exported` for a CPU class into `folder`.
+
+    Args:
+        folder: created; receives the model library and the kernel library.
+        share_weights: leave the constants out of the library; the runtime maps them from a safetensors file.
+
+    Raises:
+        RunFailedError: code generation or the C++ compiler failed.
+    """
+    folder.mkdir(parents=True)
+    options = _options(target, kernel, share_weights=share_weights)
+    with _scratch(folder) as scratch, _environment(target, kernel, scratch):
+        with _renamed_operators(exported.program, kernel.digest):
+            package = _compile(exported.program, options, scratch)
+        _extract_library(package, folder / ENTRY, target)
+    shutil.copyfile(kernel.path, folder / kernel.path.name)
+    return BuiltEngine(
+        target=target,
+        entry=ENTRY,
+        files=(ENTRY, kernel.path.name),
+        shares_weights=share_weights,
+        flags=_flags(target, options),
+    )
+
+
+def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -> dict[str, Any]:
+    if not hasattr(torch._inductor.config.cpp, "march"):
+        raise UsageError(
+            f"target {target.name} needs torch 2.13 to build, found {torch.__version__}: older releases compile for "
+            "the building machine only; install torch==2.13.0"
+        )
+    overloads = define_operators(kernel.digest)
+    shims = {op: [shim_declaration(base, kernel.digest)] for base, op in overloads.items()}
+    return {
+        "freezing": target.freeze and not share_weights,
+        "aot_inductor.custom_ops_to_c_shims": shims,
+        "aot_inductor.custom_op_libs": [kernel.link_name],
+        "aot_inductor.package_constants_in_so": not share_weights,
+        "cpp.dynamic_threads": True,
+        "cpp.march": target.march,
+        "cpp.vec_isa_ok": True,  # the host's flags were checked before; the probe compiles dozens of programs
+    }
+
+
+def _flags(target: CpuTarget, options: dict[str, Any]) -> tuple[str, ...]:
+    shown = ("freezing", "cpp.dynamic_threads", "cpp.march")
+    return (*(f"{name}={options[name]}" for name in shown), f"capability={target.capability}")
+
+
+def constant_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and constants by the names under which the compiled model asks for them."""
+    constants = {name: value for name, value in program.constants.items() if isinstance(value, torch.Tensor)}
+    return {**program.state_dict, **constants}
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _environment(target: CpuTarget, kernel: KernelLibrary, scratch: Path) -> Iterator[None]:
+    """What Inductor and the linker read from the environment, for the length of one build."""
+    values = {
+        "ATEN_CPU_CAPABILITY": target.capability,
+        "LIBRARY_PATH": str(kernel.path.parent),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch),
+    }
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _renamed_operators(program: ExportedProgram, digest: str) -> Iterator[None]:
+    """Let the graph call the operators of one kernel library, so that the generated symbols carry its digest."""
+    named = define_operators(digest)
+    generic = {overload: named[base] for base, overload in define_operators().items()}
+    changed: list[tuple[Node, Any]] = []
+    for node in program.graph.nodes:
+        if node.target in generic:
+            changed.append((node, node.target))
+            node.target = generic[node.target]
+    try:
+        yield
+    finally:
+        for node, target in changed:
+            node.target = target
+
+
+def _compile(program: ExportedProgram, options: dict[str, Any], scratch: Path) -> Path:
+    path = scratch / "model.pt2"
+    try:
+        with torch.no_grad():
+            torch._inductor.aoti_compile_and_package(
+                program, package_path=str(path), inductor_configs=options
+            )
+    except torch._inductor.exc.CppCompileError as error:
+        raise RunFailedError(f"the C++ compiler failed on the generated model: {error}") from error
+    return path
+
+
+def _extract_library(package: Path, out: Path, target: CpuTarget) -> None:
+    with zipfile.ZipFile(package) as archive:
+        libraries = [name for name in archive.namelist() if name.endswith(".so")]
+        if len(libraries) != 1:
+            raise RunFailedError(
+                f"target {target.name}: expected one library in the compiled package, found {len(libraries)}; "
+                "this torch release packs models differently"
+            )
+        with archive.open(libraries[0]) as source, out.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+    out.chmod(0o644)

@@ -1,0 +1,158 @@
+"""Arguments of `infinity-compile`. Knows how they are spelled and nothing else."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.compiler.commands import (
+    ModelArguments,
+    run_inspect,
+    run_model,
+    run_targets,
+    run_verify,
+)
+from infinity_v3.compiler.config_sources import CONFIG_ENV
+from infinity_v3.compiler.exits import run_to_exit_code
+from infinity_v3.compiler.options import compile_options, nearest
+from infinity_v3.compiler.provenance import tool_version
+
+PROGRAM = "infinity-compile"
+_Command = Callable[..., None]
+
+
+class CommandGroup(click.Group):
+    """A group whose unknown command names the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of `args`, or fail with the nearest name."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            known = self.list_commands(ctx)
+            ctx.fail(
+                f"no such command: {args[0]}{nearest(args[0], known)}; commands: {', '.join(known)}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+def request_options(command: _Command) -> _Command:
+    """Give a command one option per field of `CompileRequest`, and the argument CHECKPOINT."""
+    for option in reversed(compile_options()):
+        if option.key == "checkpoint":
+            command = click.argument(option.field, required=False)(command)
+            continue
+        command = click.option(
+            f"--{option.key}",
+            option.field,
+            multiple=True,
+            metavar=option.metavar,
+            help=f"{option.help} [env: {option.env}]",
+        )(command)
+    return command
+
+
+def json_option(command: _Command) -> _Command:
+    """Give a command `--json`."""
+    help_text = "Print one JSON document on stdout, for programs, and no progress."
+    return click.option("--json", "is_json", is_flag=True, help=help_text)(command)
+
+
+@click.group(
+    cls=CommandGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(tool_version(), message="%(prog)s %(version)s", prog_name=PROGRAM)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Compile Hugging Face encoders ahead of time into artifacts that infinity_v3 serves."""
+    if ctx.invoked_subcommand is None:
+        ctx.fail(f"expected a command: {', '.join(cli.commands)}; see {PROGRAM} --help")
+
+
+@cli.command()
+@request_options
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE.toml",
+    help=f"Options as TOML, at the top level or in [compile]. [env: {CONFIG_ENV}]",
+)
+@json_option
+def model(config: Path | None, is_json: bool, **given: str | tuple[str, ...] | None) -> None:
+    """Compile CHECKPOINT, a directory or hub id, into the artifact DIR.
+
+    Every engine is run against the checkpoint's own model before anything is published; a failure
+    leaves nothing
+    behind. A value is taken from the flag, else the environment, else [compile] of the TOML file,
+    else its top level.
+    """
+    flags = {
+        option.key: (value,) if isinstance(value, str) else value
+        for option in compile_options()
+        if (value := given[option.field])
+    }
+    run_model(ModelArguments(flags=flags, config=config, is_json=is_json))
+
+
+@cli.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@json_option
+def inspect(artifact: Path, is_json: bool) -> None:
+    """Show what ARTIFACT is and which of its targets this host can run."""
+    run_inspect(artifact, is_json=is_json)
+
+
+@cli.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The checkpoint it was compiled from, to run its own model as the reference. Without "
+    "it, engines are only "
+    "compared with themselves, alone against in a batch.",
+)
+@json_option
+def verify(artifact: Path, checkpoint: Path | None, is_json: bool) -> None:
+    """Hash every file of ARTIFACT again and run its engines against the reference."""
+    run_verify(artifact, checkpoint=checkpoint, is_json=is_json)
+
+
+@cli.command()
+@json_option
+def targets(is_json: bool) -> None:
+    """Show which targets this host can build and run, with reasons."""
+    run_targets(is_json=is_json)
+
+
+def main() -> None:
+    """Run the program and exit with its code."""
+    sys.exit(run_to_exit_code(lambda: _invoke(sys.argv[1:])))
+
+
+def _invoke(arguments: list[str]) -> None:
+    # Not cli.main(): it turns Ctrl-C and a closed pipe into exit codes of its own.
+    try:
+        with cli.make_context(PROGRAM, list(arguments)) as ctx:
+            cli.invoke(ctx)
+    except click.exceptions.Exit:  # --help and --version have printed
+        return
+    except click.ClickException as error:
+        raise UsageError(_one_line(error)) from error
+
+
+def _one_line(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption):
+        name = error.option_name
+        hint = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        return f"no such option: {name}{hint}"
+    message = " ".join(error.format_message().split())
+    return message[:1].lower() + message[1:].removesuffix(".")
+
+
+if __name__ == "__main__":
+    main()

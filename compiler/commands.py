@@ -1,0 +1,183 @@
+"""What each command of `infinity-compile` does. Results go to stdout, everything else to stderr.
+
+Knows nothing of how arguments are spelled. Heavy modules are imported by the command that needs
+them.
+"""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infinity_v3.artifacts.digest import DigestPolicy
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.store import Artifact, open_artifact
+from infinity_v3.compiler.progress import Progress, choose_progress
+
+if TYPE_CHECKING:
+    from infinity_v3.compiler.parity import ParityReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArguments:
+    """What the command line of `model` said; `flags` holds only the options that were given."""
+
+    flags: Mapping[str, tuple[str, ...]]
+    config: Path | None
+    is_json: bool
+
+
+def run_model(arguments: ModelArguments) -> None:
+    """Compile a checkpoint into a verified artifact and print where it is.
+
+    Raises:
+        InfinityError: nothing was published.
+    """
+    from infinity_v3.compiler.config_sources import resolve_request
+    from infinity_v3.compiler.preflight import preflight
+
+    resolved = resolve_request(flags=arguments.flags, environ=os.environ, config=arguments.config)
+    progress = _progress(arguments.is_json)
+    for warning in resolved.warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    preflight(resolved.request)
+    _silence_libraries()
+    # The pipeline imports torch, which takes seconds; a refusal above should not.
+    with progress.stage("load torch"):
+        from infinity_v3.compiler.pipeline import compile_model
+
+    artifact = compile_model(resolved.request, progress)
+    progress.finish()
+    _print(_compiled(artifact, progress), _compiled_text(artifact), is_json=arguments.is_json)
+
+
+def run_inspect(path: Path, *, is_json: bool) -> None:
+    """Print what an artifact is and what this host can do with it.
+
+    Raises:
+        RefusedError: not a whole artifact.
+    """
+    from infinity_v3.artifacts.host import detect_host
+    from infinity_v3.compiler.inspection import (
+        inspect_artifact,
+        inspection_to_json,
+        inspection_to_text,
+    )
+
+    # Nothing of it is loaded, so it does not matter who else can write to it.
+    artifact = open_artifact(path, allow_shared=True)
+    inspection = inspect_artifact(artifact, detect_host())
+    _print(inspection_to_json(inspection), inspection_to_text(inspection), is_json=is_json)
+
+
+def run_verify(path: Path, *, checkpoint: Path | None, is_json: bool) -> None:
+    """Hash every file again, then run every target this host can run against the reference.
+
+    Raises:
+        RefusedError: a file differs from the manifest, or a target is out of tolerance.
+        UsageError: the checkpoint is no directory, or the tools to run the reference are missing.
+    """
+    from infinity_v3.compiler.toolchain import find_reference_obstacles
+
+    if checkpoint is not None and not checkpoint.is_dir():
+        raise UsageError(
+            f"--checkpoint: {checkpoint} is no directory; give the checkpoint's directory"
+        )
+    progress = _progress(is_json)
+    with progress.stage("check digests"):
+        artifact = open_artifact(path, digests=DigestPolicy.ALWAYS)
+    obstacles = find_reference_obstacles() if checkpoint is not None else ()
+    if obstacles:
+        raise UsageError(
+            f"every digest matches, but the reference cannot run here: {'; '.join(obstacles)}"
+        )
+    _silence_libraries()
+    from infinity_v3.compiler.verify import verify_artifact
+
+    reports = verify_artifact(artifact, checkpoint, progress)
+    progress.finish()
+    document = {"id": artifact.artifact_id, "targets": [asdict(report) for report in reports]}
+    _print(document, _verified_text(artifact, reports), is_json=is_json)
+
+
+def run_targets(*, is_json: bool) -> None:
+    """Print which targets this host can build and run, with reasons."""
+    from infinity_v3.compiler.availability import list_availability
+
+    rows = list_availability()
+    document = {
+        "targets": [
+            {
+                "name": row.name,
+                "precision": row.precision.value,
+                "runs": row.cannot_run is None,
+                "builds": not row.cannot_build,
+                "reasons": list(row.cannot_build),
+            }
+            for row in rows
+        ]
+    }
+    width = max(len(row.name) for row in rows)
+    lines = [f"{'target':<{width}}  runs  builds  why not"]
+    for row in rows:
+        runs, builds = _yes(row.cannot_run is None), _yes(not row.cannot_build)
+        lines.append(
+            f"{row.name:<{width}}  {runs:<4}  {builds:<6}  {'; '.join(row.cannot_build)}".rstrip()
+        )
+    _print(document, "\n".join(lines) + "\n", is_json=is_json)
+
+
+def _silence_libraries() -> None:
+    # Deprecations inside torch and transformers are nothing a user can act on; -W shows them.
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
+def _progress(is_json: bool) -> Progress:
+    return choose_progress(sys.stderr, is_silent=is_json, terminal=os.environ.get("TERM", ""))
+
+
+def _compiled(artifact: Artifact, progress: Progress) -> dict[str, object]:
+    return {
+        "id": artifact.artifact_id,
+        "name": artifact.manifest.name,
+        "path": str(artifact.path),
+        "targets": [target.name for target in artifact.manifest.targets],
+        "stages": [
+            {"stage": entry.name, "depth": entry.depth, "seconds": round(entry.duration_s, 3)}
+            for entry in progress.times()
+        ],
+    }
+
+
+def _compiled_text(artifact: Artifact) -> str:
+    targets = ", ".join(target.name for target in artifact.manifest.targets)
+    return f"{artifact.path}\n  {artifact.artifact_id}\n  {targets}\n"
+
+
+def _verified_text(artifact: Artifact, reports: "Sequence[ParityReport]") -> str:
+    lines = [f"{artifact.artifact_id}: every digest matches"]
+    for report in reports:
+        lines.append(
+            f"{report.target}: within bounds of {report.reference} on {report.probe_count} probes"
+        )
+        lines.extend(f"  {name:<24}{value:.6g}" for name, value in report.figures.items())
+    verified = {report.target for report in reports}
+    lines.extend(
+        f"{target.name}: not run on this host"
+        for target in artifact.manifest.targets
+        if target.name not in verified
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _yes(claim: bool) -> str:
+    return "yes" if claim else "no"
+
+
+def _print(document: Mapping[str, object], text: str, *, is_json: bool) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n" if is_json else text)

@@ -1,0 +1,118 @@
+"""Exports each precision once and builds every target of it. Knows nothing of manifests and parity."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import save_file
+
+from infinity_v3.artifacts.manifest import Precision
+from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
+from infinity_v3.compiler.export import TORCH_DTYPES, ExportedModel, export_packed
+from infinity_v3.compiler.heads import PoolingHead, load_dense
+from infinity_v3.compiler.kernel_library import build_kernel_library
+from infinity_v3.compiler.packed import (
+    ATTENTION_NAME,
+    PackedModel,
+    PackedModelWithoutTypes,
+    PackedModelWithTypes,
+    install_packed_attention,
+)
+from infinity_v3.compiler.reference import load_encoder
+
+if TYPE_CHECKING:
+    from infinity_v3.compiler.pipeline import CompilePlan
+    from infinity_v3.compiler.progress import Progress
+    from infinity_v3.compiler.request import CompileRequest
+
+TARGETS_FOLDER = "targets"
+WEIGHTS_FOLDER = "weights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltTargets:
+    """All engines, the exported graph of each precision, and the precisions whose weights are shared."""
+
+    engines: tuple[BuiltEngine, ...]
+    exported: Mapping[Precision, ExportedModel]
+    shared: tuple[Precision, ...]
+    threads: int
+
+
+def build_targets(plan: CompilePlan, request: CompileRequest, stage: Path, progress: Progress) -> BuiltTargets:
+    """Build every target of the plan into `stage`.
+
+    Raises:
+        RefusedError: the model's attention cannot be packed.
+        RunFailedError: a build step failed.
+    """
+    threads = request.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    install_packed_attention()
+    engines: list[BuiltEngine] = []
+    exported: dict[Precision, ExportedModel] = {}
+    shared: list[Precision] = []
+    for precision in dict.fromkeys(target.precision for target in plan.targets):
+        with progress.stage(f"export {precision.value}"):
+            exported[precision] = _export(plan, precision)
+        is_shared = _weight_bytes(exported[precision]) > request.embed_limit_mb * 1_000_000
+        if is_shared:
+            shared.append(precision)
+            _save_shared(exported[precision], stage / weights_path(precision))
+        for target in plan.targets:
+            if target.precision is precision:
+                with progress.stage(f"build {target.name}"):
+                    kernel = build_kernel_library(target, Path(torch.__file__).parent, request.kernel_cache)
+                    folder = stage / TARGETS_FOLDER / target.name
+                    engines.append(
+                        build_cpu_engine(exported[precision], target, kernel, folder, share_weights=is_shared)
+                    )
+    return BuiltTargets(engines=tuple(engines), exported=exported, shared=tuple(shared), threads=threads)
+
+
+def weights_path(precision: Precision) -> str:
+    """Path of the shared weights of one precision inside an artifact."""
+    return f"{WEIGHTS_FOLDER}/{precision.value}.safetensors"
+
+
+def output_names(plan: CompilePlan) -> tuple[str, ...]:
+    """Names of the graph's outputs in order."""
+    return ("pooled", *(f"pooled_{mode.value}" for mode in plan.head.alternatives), "hidden")
+
+
+def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
+    return export_packed(
+        load_packed(plan, precision),
+        precision=precision,
+        output_names=output_names(plan),
+        num_layers=plan.config.model.num_hidden_layers,
+        num_positions=plan.limit.rule.max_tokens,
+    )
+
+
+def load_packed(plan: CompilePlan, precision: Precision) -> PackedModel:
+    """Load encoder and head in one precision, in packed form."""
+    encoder = load_encoder(
+        plan.config.encoder_path, dtype=TORCH_DTYPES[precision], attention=ATTENTION_NAME
+    )
+    poolings = (plan.head.modes, *((mode,) for mode in plan.head.alternatives))
+    head = PoolingHead(poolings, [load_dense(layer) for layer in plan.head.dense])
+    packed = PackedModelWithTypes if plan.spec.has_token_types else PackedModelWithoutTypes
+    return packed(encoder, head).eval()
+
+
+def _weight_bytes(exported: ExportedModel) -> int:
+    return sum(tensor.nbytes for tensor in constant_tensors(exported.program).values())
+
+
+def _save_shared(exported: ExportedModel, path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    # safetensors refuses tensors that share storage, as tied weights do.
+    tensors = {name: tensor.clone().contiguous() for name, tensor in constant_tensors(exported.program).items()}
+    save_file(tensors, path)
+    path.chmod(0o644)

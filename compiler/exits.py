@@ -1,0 +1,74 @@
+"""Runs a command and turns whatever ends it into one sentence on stderr and an exit code.
+
+Knows nothing of what the command does.
+"""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from infinity_v3.artifacts.errors import InfinityError
+from infinity_v3.compiler.interrupt import TerminatedError, signals_as_exceptions
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def run_to_exit_code(command: Callable[[], None]) -> int:
+    """Run a command to its end.
+
+    Returns:
+        0 when it returned; the error's own code for an `InfinityError`; 130 after Ctrl-C and 128 +
+            number after
+        another signal; 1 for I/O errors and for a bug, which alone prints a traceback.
+    """
+    try:
+        with signals_as_exceptions():
+            command()
+            sys.stdout.flush()
+    except InfinityError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except TerminatedError as error:
+        return _fail("terminated", 128 + error.signal_number)
+    except BrokenPipeError:
+        _discard_stdout()
+        return _fail("the reader of the output went away before its end", EXIT_FAILED)
+    except OSError as error:
+        if error.filename is None:
+            _discard_stdout()  # it may be the results that could not be written
+        return _fail(describe_os_error(error), EXIT_FAILED)
+    except MemoryError:
+        return _fail("out of memory; free some or compile a smaller model", EXIT_FAILED)
+    except Exception:
+        traceback.print_exc()
+        return _fail(
+            "this is a bug in infinity-compile; please report the lines above", EXIT_FAILED
+        )
+    return 0
+
+
+def describe_os_error(error: OSError) -> str:
+    """Return one sentence that names the file, what failed and, where known, what to do."""
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    where = f"{error.filename}: " if error.filename is not None else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{where}{reason}; free some space there or choose another --out"
+    return f"{where}{reason}"
+
+
+def _fail(message: str, exit_code: int) -> int:
+    with suppress(OSError):  # nobody may be reading stderr either: then the exit code says it all
+        sys.stderr.write(f"error: {message}\n")
+        sys.stderr.flush()
+    return exit_code
+
+
+def _discard_stdout() -> None:
+    # What is still buffered would raise again when the interpreter flushes at its end.
+    with suppress(OSError), open(os.devnull, "wb") as devnull:
+        os.dup2(devnull.fileno(), sys.stdout.fileno())

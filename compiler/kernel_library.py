@@ -1,0 +1,111 @@
+"""Builds the library of our own operators for one CPU class, once per source and flags. Knows nothing of models."""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import RunFailedError
+from infinity_v3.compiler.cpu_targets import CpuTarget
+
+KERNEL_ABI = "1"
+"""Raised when the operators' signatures or their meaning change."""
+
+_SOURCES = ("segment_pool.cpp", "varlen_attention.cpp")
+_HEADERS = ("kernel_common.h",)
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-shared",
+    "-s",
+    "-Wl,--build-id=none",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLibrary:
+    """A built library; `digest` is part of its file name, SONAME and every exported symbol."""
+
+    path: Path
+    digest: str
+
+    @property
+    def link_name(self) -> str:
+        return f"infinity-kernels-{self.digest}"
+
+
+def kernel_flags(target: CpuTarget) -> tuple[str, ...]:
+    """Flags that change the code of the library."""
+    return (*_FLAGS, f"-march={target.march}", *target.kernel_flags)
+
+
+def build_kernel_library(target: CpuTarget, torch_root: Path, cache: Path) -> KernelLibrary:
+    """Return the library of a CPU class, compiling it unless the cache holds it.
+
+    Args:
+        torch_root: directory of the torch package (headers and libraries).
+        cache: directory for built libraries; created when absent.
+
+    Raises:
+        RunFailedError: the compiler failed; the message ends with its last lines.
+    """
+    digest = _digest(target)
+    library = KernelLibrary(path=cache / digest / f"libinfinity-kernels-{digest}.so", digest=digest)
+    if not library.path.exists():
+        _compile(target, library, torch_root)
+    return library
+
+
+def _digest(target: CpuTarget) -> str:
+    sources = resources.files("infinity_v3.compiler.kernels")
+    hasher = hashlib.sha256(KERNEL_ABI.encode())
+    for name in (*_HEADERS, *_SOURCES):
+        hasher.update(sources.joinpath(name).read_bytes())
+    hasher.update("\0".join(kernel_flags(target)).encode())
+    return hasher.hexdigest()[:12]
+
+
+def _compile(target: CpuTarget, library: KernelLibrary, torch_root: Path) -> None:
+    library.path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        resources.as_file(resources.files("infinity_v3.compiler.kernels")) as sources,
+        tempfile.TemporaryDirectory(dir=library.path.parent) as scratch,
+    ):
+        built = Path(scratch) / library.path.name
+        _run_compiler(_command(target, library, torch_root, sources, built))
+        built.replace(library.path)  # another process may have been as fast: same bytes, either may win
+
+
+def _command(
+    target: CpuTarget, library: KernelLibrary, torch_root: Path, sources: Path, built: Path
+) -> list[str]:
+    return [
+        os.environ.get("CXX", "g++"),
+        *kernel_flags(target),
+        f"-DINFINITY_DIGEST={library.digest}",
+        f"-ffile-prefix-map={sources}=.",
+        f"-Wl,-soname,{library.path.name}",
+        f"-I{torch_root / 'include'}",
+        *(str(sources / name) for name in _SOURCES),
+        "-o",
+        str(built),
+        f"-L{torch_root / 'lib'}",
+        "-ltorch_cpu",
+    ]
+
+
+def _run_compiler(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(done.stderr.splitlines()[-20:])
+        raise RunFailedError(
+            f"the C++ compiler failed with exit code {done.returncode} on the kernel library; its last lines:\n{tail}"
+        )

@@ -1,0 +1,1 @@
+"""C++ sources of our own operators, and nothing else."""

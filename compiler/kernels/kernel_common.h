@@ -1,0 +1,53 @@
+// What the kernels share: vectors of the build's width, bfloat16, and the naming of exported symbols.
+//
+// Every exported symbol ends in the digest of these sources and their flags: several artifacts share one process.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <cstring>
+
+#ifndef INFINITY_DIGEST
+#error "compile with -DINFINITY_DIGEST=<digest of the sources and their flags>"
+#endif
+#define INFINITY_JOIN2(a, b) a##_##b
+#define INFINITY_JOIN(a, b) INFINITY_JOIN2(a, b)
+#define INFINITY_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace infinity {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
+typedef float VecU __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+typedef int32_t VecI __attribute__((vector_size(kLanes * sizeof(int32_t))));
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+inline float widen(BFloat16 value) {
+  const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+inline float widen(float value) { return value; }
+
+inline void narrow(float value, float* out) { *out = value; }
+inline void narrow(float value, BFloat16* out) {  // round to nearest even
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits += 0x7fffu + ((bits >> 16) & 1u);
+  out->bits = static_cast<uint16_t>(bits >> 16);
+}
+
+inline Vec load(const float* p) { return *reinterpret_cast<const VecU*>(p); }
+inline void store(float* p, Vec v) { *reinterpret_cast<VecU*>(p) = v; }
+inline Vec splat(float x) { return Vec{} + x; }
+
+}  // namespace infinity

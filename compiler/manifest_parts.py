@@ -1,0 +1,163 @@
+"""Writes down in a manifest what was decided and built. Decides nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infinity_v3.artifacts.manifest import (
+    Backend,
+    Device,
+    FileEntry,
+    Graph,
+    Heads,
+    Manifest,
+    ModelFacts,
+    Parity,
+    Pooling,
+    Precision,
+    Requirements,
+    SharedWeights,
+    Source,
+    Target,
+    TensorSpec,
+    Tokenizer,
+)
+from infinity_v3.artifacts.writer import describe_files
+from infinity_v3.compiler.backends.aoti import BuiltEngine
+from infinity_v3.compiler.engines import TARGETS_FOLDER, BuiltTargets, weights_path
+from infinity_v3.compiler.kernel_library import KERNEL_ABI
+from infinity_v3.compiler.parity import ParityReport, bounds_of
+from infinity_v3.compiler.provenance import collect_provenance
+from infinity_v3.compiler.tokenizer_copy import CHAT_TEMPLATE_FILE, TOKENIZER_FILE
+
+if TYPE_CHECKING:
+    from infinity_v3.compiler.pipeline import CompilePlan
+    from infinity_v3.compiler.request import CompileRequest
+
+_ARCH = "x86_64"
+
+
+def assemble_manifest(plan: CompilePlan, request: CompileRequest, built: BuiltTargets, stage: Path) -> Manifest:
+    """The manifest of a staged artifact, its targets not yet verified."""
+    files = describe_files(stage)
+    provenance = collect_provenance(kernel_abi=KERNEL_ABI, flags=_flags(built))
+    return Manifest(
+        name=request.name or default_name(plan),
+        kind=plan.kind,
+        model=_model(plan),
+        heads=_heads(plan),
+        prompts=plan.config.prompts,
+        tokenizer=_tokenizer(plan),
+        graph=_graph(built),
+        weights=tuple(SharedWeights(precision=p, path=weights_path(p)) for p in built.shared),
+        targets=tuple(_target(engine, built, files, provenance.torch) for engine in built.engines),
+        files=files,
+        source=Source(
+            repository=plan.checkpoint.repository,
+            revision=plan.checkpoint.revision,
+            files=plan.checkpoint.files,
+            license=plan.checkpoint.license,
+        ),
+        provenance=provenance,
+    )
+
+
+def with_parity(draft: Manifest, reports: Sequence[ParityReport]) -> Manifest:
+    """The draft with each target's verdict."""
+    verdicts = {report.target: report for report in reports}
+    targets = tuple(replace(target, parity=_parity(verdicts[target.name])) for target in draft.targets)
+    return replace(draft, targets=targets)
+
+
+def default_name(plan: CompilePlan) -> str:
+    """Name derived from the checkpoint's id: its last part, characters outside the rule replaced."""
+    checkpoint = plan.checkpoint
+    base = checkpoint.path.name if checkpoint.repository == "local" else checkpoint.repository.rpartition("/")[2]
+    allowed = "".join(c if c.isascii() and (c.isalnum() or c in "._+-") else "-" for c in base)
+    return allowed.lstrip("._+-")[:100] or "model"
+
+
+def _model(plan: CompilePlan) -> ModelFacts:
+    model = plan.config.model
+    return ModelFacts(
+        family=plan.spec.family,
+        architecture=model.architecture or plan.spec.architectures[0],
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        num_parameters=plan.checkpoint.num_parameters,
+        max_input_tokens=plan.limit.rule.max_tokens,
+        position_offset=plan.limit.position_offset,
+        causal=plan.spec.is_causal,
+        modalities=("text",),
+    )
+
+
+def _heads(plan: CompilePlan) -> Heads:
+    return Heads(
+        pooling=Pooling(modes=plan.head.modes, alternatives=plan.head.alternatives),
+        dimensions=plan.head.dimensions,
+        normalize=plan.head.normalize,
+        similarity=plan.config.similarity or "cosine",
+    )
+
+
+def _tokenizer(plan: CompilePlan) -> Tokenizer:
+    files = plan.config.tokenizer
+    return Tokenizer(
+        file=TOKENIZER_FILE,
+        length=plan.limit.rule,
+        special_tokens="template" if files.num_special_tokens else "none",
+        truncation_side=files.truncation_side,
+        chat_template=CHAT_TEMPLATE_FILE if files.chat_template else None,
+    )
+
+
+def _graph(built: BuiltTargets) -> Graph:
+    """One signature for all targets; the token output leaves each engine in its own precision."""
+    graph = next(iter(built.exported.values())).graph
+    outputs = tuple(
+        TensorSpec(name=spec.name, dtype="float32", dims=spec.dims) if spec.name == "hidden" else spec
+        for spec in graph.outputs
+    )
+    return Graph(inputs=graph.inputs, outputs=outputs)
+
+
+def _flags(built: BuiltTargets) -> tuple[str, ...]:
+    return tuple(f"{engine.target.name}: {' '.join(engine.flags)}" for engine in built.engines)
+
+
+def _target(engine: BuiltEngine, built: BuiltTargets, files: tuple[FileEntry, ...], torch_version: str) -> Target:
+    folder = f"{TARGETS_FOLDER}/{engine.target.name}"
+    precision: Precision = engine.target.precision
+    return Target(
+        name=engine.target.name,
+        backend=Backend.AOTI,
+        device=Device.CPU,
+        precision=precision,
+        requires=Requirements(
+            arch=_ARCH,
+            isa=engine.target.isa,
+            torch=".".join(torch_version.split(".")[:2]),
+            kernel_abi=KERNEL_ABI,
+        ),
+        limits=built.exported[precision].limits,
+        entry=f"{folder}/{engine.entry}",
+        files=tuple(file for file in files if file.path.startswith(f"{folder}/")),
+        weights=precision if engine.shares_weights else None,
+        parity=Parity(
+            reference="not run", probes_digest="0" * 64, probe_count=0, bounds=bounds_of(precision), passed=False
+        ),
+    )
+
+
+def _parity(report: ParityReport) -> Parity:
+    return Parity(
+        reference=report.reference,
+        probes_digest=report.probes_digest,
+        probe_count=report.probe_count,
+        bounds=report.bounds,
+        passed=report.passed,
+    )

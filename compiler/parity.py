@@ -1,0 +1,115 @@
+"""The parity tolerances and the comparison itself, on plain arrays. Knows nothing of engines or models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infinity_v3.artifacts.manifest import ParityBounds, Precision
+
+Outputs = Mapping[str, NDArray[np.float32]]
+"""One input's outputs by name: vectors (D,), token outputs (S, D)."""
+
+_BOUNDS = {
+    Precision.FLOAT32: ParityBounds(max_abs=2e-5, batch_max_abs=1e-5),
+    Precision.BFLOAT16: ParityBounds(min_cosine=0.999, batch_min_cosine=0.9999),
+}
+TOKEN_MAX_RELATIVE = 5e-5
+"""Float32 token outputs: absolute difference at most this times max(1, |reference|)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityReport:
+    """Verdict and figures of one target.
+
+    Attributes:
+        figures: worst values over all probes, e.g. "pooled.max_abs", "hidden.batch_min_cosine".
+        failures: one sentence per bound that was broken; empty when passed.
+    """
+
+    target: str
+    reference: str
+    probes_digest: str
+    probe_count: int
+    bounds: ParityBounds
+    figures: Mapping[str, float]
+    failures: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+def bounds_of(precision: Precision) -> ParityBounds:
+    """The bounds a precision is held to."""
+    return _BOUNDS[precision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Worst figures of one output over all probes, each with the probe that gave it."""
+
+    max_abs: float
+    max_abs_at: int
+    min_cosine: float
+    min_cosine_at: int
+    is_finite: bool
+
+
+def compare(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]], *, tokens: bool) -> Comparison:
+    """Compare an output probe by probe.
+
+    Args:
+        tokens: token outputs are compared as they are, relative to max(1, |expected|); vectors are normalised first.
+    """
+    deviations, cosines, finite = [], [], True
+    for left, right in zip(found, expected, strict=True):
+        a, b = left.astype(np.float64), right.astype(np.float64)
+        finite = finite and bool(np.isfinite(a).all())
+        cosines.append(float(_cosine(a, b).min()))
+        difference = np.abs(a - b) / np.maximum(1.0, np.abs(b)) if tokens else np.abs(_unit(a) - _unit(b))
+        deviations.append(float(difference.max()))
+    return Comparison(
+        max_abs=max(deviations),
+        max_abs_at=int(np.argmax(deviations)),
+        min_cosine=min(cosines),
+        min_cosine_at=int(np.argmin(cosines)),
+        is_finite=finite,
+    )
+
+
+def judge(name: str, alone: Comparison, batched: Comparison, bounds: ParityBounds, *, tokens: bool) -> list[str]:
+    """Sentences for every bound that an output breaks."""
+    max_abs = TOKEN_MAX_RELATIVE if tokens else bounds.max_abs
+    checks: list[tuple[bool, str]] = [
+        (not (alone.is_finite and batched.is_finite), f"{name}: an output is not finite"),
+    ]
+    if bounds.max_abs is not None and max_abs is not None:
+        checks.append(_above(f"{name}: difference from the reference", alone.max_abs, max_abs, alone.max_abs_at))
+    if bounds.min_cosine is not None:
+        checks.append(_below(f"{name}: cosine to the reference", alone.min_cosine, bounds.min_cosine, alone.min_cosine_at))
+    if bounds.batch_max_abs is not None:
+        checks.append(_above(f"{name}: difference alone against batched", batched.max_abs, bounds.batch_max_abs, batched.max_abs_at))
+    if bounds.batch_min_cosine is not None:
+        checks.append(
+            _below(f"{name}: cosine alone against batched", batched.min_cosine, bounds.batch_min_cosine, batched.min_cosine_at)
+        )
+    return [sentence for broken, sentence in checks if broken]
+
+
+def _above(what: str, found: float, bound: float, probe: int) -> tuple[bool, str]:
+    return not found <= bound, f"{what} is {found:.3g} on probe {probe}, allowed is {bound:g}"
+
+
+def _below(what: str, found: float, bound: float, probe: int) -> tuple[bool, str]:
+    return not found >= bound, f"{what} is {found:.6f} on probe {probe}, needed is {bound:g}"
+
+
+def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    norm = np.linalg.norm(x, axis=-1, keepdims=True)
+    return x / np.where(norm == 0, 1.0, norm)
+
+
+def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((_unit(a) * _unit(b)).sum(axis=-1))

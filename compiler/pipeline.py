@@ -1,0 +1,124 @@
+"""Checkpoint in, verified artifact out: the whole story, step by step.
+
+Owns the order of the steps. Knows nothing of flags, and of no family, target or file format in particular.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from infinity_v3.artifacts.manifest import Kind, Manifest
+from infinity_v3.artifacts.store import Artifact
+from infinity_v3.artifacts.writer import ArtifactWriter
+from infinity_v3.compiler.availability import runnable_targets
+from infinity_v3.compiler.checkpoint import Checkpoint, open_checkpoint
+from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.engines import BuiltTargets, build_targets
+from infinity_v3.compiler.manifest_parts import assemble_manifest, with_parity
+from infinity_v3.compiler.parity import ParityReport
+from infinity_v3.compiler.progress import Progress
+from infinity_v3.compiler.provenance import build_record
+from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_reference
+from infinity_v3.compiler.request import CompileRequest
+from infinity_v3.compiler.tokenizer_copy import copy_tokenizer
+from infinity_v3.compiler.verify import refuse_failed, verify_target
+from infinity_v3.model_specs.embedding_head import EmbeddingHead, resolve_embedding_head
+from infinity_v3.model_specs.hub_config import HubConfig, read_hub_config
+from infinity_v3.model_specs.length_limit import LengthLimit, length_limit
+from infinity_v3.model_specs.registry import match
+from infinity_v3.model_specs.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilePlan:
+    """Everything that is decided before anything is built."""
+
+    checkpoint: Checkpoint
+    config: HubConfig
+    spec: ModelSpec
+    kind: Kind
+    head: EmbeddingHead
+    limit: LengthLimit
+    targets: tuple[CpuTarget, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*self.head.warnings, *self.limit.warnings)
+
+
+def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
+    """Compile a checkpoint, verify every target through the production loader, publish.
+
+    Raises:
+        InfinityError: with its exit code; nothing was published and nothing is left behind.
+    """
+    with ArtifactWriter(request.out) as writer:
+        plan = plan_compile(request, progress)
+        for warning in plan.warnings:
+            progress.note(f"warning: {warning}")
+        copy_tokenizer(plan.config, writer.stage)
+        built = build_targets(plan, request, writer.stage, progress)
+        draft = assemble_manifest(plan, request, built, writer.stage)
+        writer.write_manifest(draft)
+        reference = compute_reference(plan.config, plan.head, plan.limit, progress)
+        reports = verify_stage(writer.stage, draft, reference, built, request, progress)
+        refuse_failed(reports)
+        with progress.stage("publish"):
+            return writer.commit(
+                with_parity(draft, reports), profile={}, build=_build_json(plan, request, reports, progress)
+            )
+
+
+def plan_compile(request: CompileRequest, progress: Progress) -> CompilePlan:
+    """Read the checkpoint and decide head, length and targets.
+
+    Raises:
+        UsageError: the checkpoint cannot be compiled as asked.
+        RefusedError: this host can verify none of the targets.
+    """
+    checkpoint = open_checkpoint(request, progress)
+    config = read_hub_config(checkpoint.path)
+    spec = match(config, task=request.task)
+    head = resolve_embedding_head(
+        config, spec, pooling=request.pooling[0] if request.pooling else None, alternatives=request.pooling[1:]
+    )
+    return CompilePlan(
+        checkpoint=checkpoint,
+        config=config,
+        spec=spec,
+        kind=Kind.EMBEDDING,
+        head=head,
+        limit=length_limit(config, spec, request.max_sequence_length),
+        targets=runnable_targets(request.targets),
+    )
+
+
+def verify_stage(
+    stage: Path,
+    draft: Manifest,
+    reference: ReferenceOutputs,
+    built: BuiltTargets,
+    request: CompileRequest,
+    progress: Progress,
+) -> tuple[ParityReport, ...]:
+    """Run every built target in a process of its own."""
+    reports = []
+    for target in draft.targets:
+        with progress.stage(f"verify {target.name}"):
+            reports.append(
+                verify_target(
+                    stage,
+                    target,
+                    reference.probes,
+                    reference.outputs,
+                    reference_name=reference.name,
+                    threads=built.threads,
+                )
+            )
+    return tuple(reports)
+
+
+def _build_json(
+    plan: CompilePlan, request: CompileRequest, reports: tuple[ParityReport, ...], progress: Progress
+) -> dict[str, object]:
+    record = build_record(times=progress.times(), labels=request.labels, warnings=plan.warnings)
+    return record | {"parity": {report.target: dict(report.figures) for report in reports}}

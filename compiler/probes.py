@@ -1,0 +1,100 @@
+"""Inputs that every engine is verified on: lengths at every edge, odd texts, and mixed batches. Knows no engine.
+
+Everything is seeded, so that the same checkpoint always meets the same probes.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+_SEED = 20_240_229
+_EAGER_LIMIT = 2048
+_SDPA_LIMIT = 4096
+_MIXED_BATCHES = 3
+_MIXED_SIZE = 12
+_TEXTS = (
+    "",
+    "a",
+    "The quick brown fox jumps over the lazy dog.",
+    "Füße, naïve café, Ελληνικά, русский, 深度学习, 日本語, العربية, हिन्दी, 🙂🚀",
+    "e\u0301 \u00e9 \u200b\u00a0 tab\there NUL\x00 end",
+    "again and again and " * 12,
+    "1234567890 !@#$%^&*()_+-=[]{};':\",./<>? [SEP] <s>",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """Token ids of single inputs, and batches as positions in that list.
+
+    Attributes:
+        ids: (S,) int64 each, special tokens included.
+        batches: each a list of positions, run as one packed batch besides every input alone.
+        referenced: how many of the leading inputs the reference computes; longer ones are compared alone against batched.
+    """
+
+    ids: tuple[NDArray[np.int64], ...]
+    batches: tuple[tuple[int, ...], ...]
+    referenced: int
+
+    @property
+    def digest(self) -> str:
+        """sha256 over lengths, ids and batches."""
+        hasher = hashlib.sha256()
+        for row in self.ids:
+            hasher.update(len(row).to_bytes(8, "little") + row.astype("<i8").tobytes())
+        hasher.update(repr(self.batches).encode())
+        return hasher.hexdigest()
+
+
+def make_probes(
+    tokenizer_file: Path, *, vocab_size: int, max_tokens: int, windows: tuple[int, ...] = (), avoid: frozenset[int]
+) -> Probes:
+    """Build the probes of one checkpoint.
+
+    Args:
+        tokenizer_file: tokenizer.json.
+        max_tokens: longest input the artifact takes.
+        windows: attention windows of the model, whose neighbours become lengths.
+        avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like references).
+    """
+    rng = np.random.default_rng(_SEED)
+    pool = np.setdiff1d(np.arange(vocab_size, dtype=np.int64), np.fromiter(avoid, np.int64, len(avoid)))
+    lengths = _lengths(max_tokens, windows)
+    ids = _text_ids(tokenizer_file, max_tokens)
+    ids += [rng.choice(pool, length) for length in lengths]
+    ids += [np.full(min(max_tokens, 33), pool[len(pool) // 2])]
+    if max_tokens > _EAGER_LIMIT:
+        ids.append(rng.choice(pool, min(max_tokens, _SDPA_LIMIT)))
+    referenced = len(ids)
+    if max_tokens > _SDPA_LIMIT:
+        ids.append(rng.choice(pool, max_tokens))
+    return Probes(ids=tuple(ids), batches=_batches(rng, ids), referenced=referenced)
+
+
+def _lengths(max_tokens: int, windows: tuple[int, ...]) -> list[int]:
+    top = min(max_tokens, _EAGER_LIMIT)
+    lengths = {1, 2, 3, top, *(1 << k for k in range(12))}
+    for window in windows:
+        lengths |= {window - 1, window, window + 1}
+    return sorted(length for length in lengths if 1 <= length <= top)
+
+
+def _text_ids(tokenizer_file: Path, max_tokens: int) -> list[NDArray[np.int64]]:
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    encoded = [np.asarray(tokenizer.encode(text).ids[:max_tokens], dtype=np.int64) for text in _TEXTS]
+    return [ids for ids in encoded if len(ids)]
+
+
+def _batches(rng: np.random.Generator, ids: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
+    """Random mixes, and all short inputs together; every input stands in at least one batch."""
+    mixes = [tuple(int(i) for i in rng.integers(0, len(ids), _MIXED_SIZE)) for _ in range(_MIXED_BATCHES)]
+    pairs = [(i, (i + 1) % len(ids)) for i in range(len(ids))]
+    short = tuple(i for i, row in enumerate(ids) if len(row) <= 64)
+    return (*mixes, *pairs, short)

@@ -1,0 +1,242 @@
+"""What a compile may be asked for: one frozen dataclass that holds every default.
+
+Flags, environment and TOML are derived from its fields. Knows nothing of click, files or torch.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.manifest import Kind, PoolingMode
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+COMPILED_KINDS = (Kind.EMBEDDING,)
+COMPILED_POOLINGS = tuple(mode for mode in PoolingMode if mode is not PoolingMode.SPLADE)
+
+
+class ValueType(Enum):
+    """How a value is written in flags, environment and TOML; the enum's value says so in words."""
+
+    TEXT = "a string"
+    COUNT = "a whole number"
+    TEXTS = "an array of strings"
+    PAIRS = "a table of strings"
+
+
+def default_kernel_cache() -> Path:
+    """Return where built kernel libraries are kept between compiles."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(root) / "infinity_v3" / "kernels"
+
+
+def _about(text: str, value_type: ValueType, *, key: str, metavar: str) -> dict[str, object]:
+    return {"help": text, "type": value_type, "key": key, "metavar": metavar}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """One compile; values are checked here, so that code meets the same rules as a flag.
+
+    Attributes:
+        checkpoint: directory of a checkpoint, or a hub id ("org/name").
+        out: directory of the artifact; must not exist.
+        targets: names of the engines to build; empty = every CPU target this host can build.
+        name: name inside the artifact; None = derived from the checkpoint's id.
+        revision: commit, tag or branch of a hub id.
+        task: what the artifact does; None = read from the checkpoint.
+        pooling: the first is the default, further ones are compiled in beside it; empty = the
+            checkpoint's own.
+        max_sequence_length: tokens per input, special tokens included; None = the checkpoint's own
+            limit.
+        labels: free strings for build.json; outside the artifact's identity.
+        kernel_cache: directory of kernel libraries built earlier.
+        embed_limit_mb: weights of up to this many megabytes (10^6 bytes) are embedded in each
+            engine, larger ones shared by all of a precision; 0 = always shared.
+        threads: threads of compiler jobs and of the reference model; None = all CPUs this process
+            may use.
+    """
+
+    checkpoint: str = field(
+        metadata=_about(
+            "Checkpoint directory, or hub id such as org/name.",
+            ValueType.TEXT,
+            key="checkpoint",
+            metavar="CHECKPOINT",
+        )
+    )
+    out: Path = field(
+        metadata=_about(
+            "Directory of the new artifact; an existing one is never overwritten.",
+            ValueType.TEXT,
+            key="out",
+            metavar="DIR",
+        )
+    )
+    targets: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            "Engine to build; repeat for several. Each one adds build time and file size, and "
+            "each host runs the "
+            "best it can. [default: every CPU target this host can build]",
+            ValueType.TEXTS,
+            key="target",
+            metavar="TARGET",
+        ),
+    )
+    name: str | None = field(
+        default=None,
+        metadata=_about(
+            "Name of the artifact. [default: from the checkpoint's id]",
+            ValueType.TEXT,
+            key="name",
+            metavar="NAME",
+        ),
+    )
+    revision: str | None = field(
+        default=None,
+        metadata=_about(
+            "Commit, tag or branch of a hub id; a commit makes the compile repeatable.",
+            ValueType.TEXT,
+            key="revision",
+            metavar="REVISION",
+        ),
+    )
+    task: Kind | None = field(
+        default=None,
+        metadata=_about(
+            "What the artifact does; this release compiles 'embedding'. [default: from the "
+            "checkpoint]",
+            ValueType.TEXT,
+            key="task",
+            metavar="TASK",
+        ),
+    )
+    pooling: tuple[PoolingMode, ...] = field(
+        default=(),
+        metadata=_about(
+            "How token vectors become one vector: "
+            + ", ".join(mode.value for mode in COMPILED_POOLINGS)
+            + ". Repeat to compile alternatives in; the first is the default. [default: the "
+            "checkpoint's own]",
+            ValueType.TEXTS,
+            key="pooling",
+            metavar="MODE",
+        ),
+    )
+    max_sequence_length: int | None = field(
+        default=None,
+        metadata=_about(
+            "Tokens per input, special tokens included; lower saves memory and cuts long inputs. "
+            "[default: the checkpoint's limit]",
+            ValueType.COUNT,
+            key="max-sequence-length",
+            metavar="TOKENS",
+        ),
+    )
+    labels: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=_about(
+            "Free note kept in build.json, outside the artifact's identity; repeat for several.",
+            ValueType.PAIRS,
+            key="label",
+            metavar="KEY=VALUE",
+        ),
+    )
+    kernel_cache: Path = field(
+        default_factory=default_kernel_cache,
+        metadata=_about(
+            "Where built kernel libraries are kept, so that the next compile skips them. "
+            "[default: $XDG_CACHE_HOME/infinity_v3/kernels]",
+            ValueType.TEXT,
+            key="kernel-cache",
+            metavar="DIR",
+        ),
+    )
+    embed_limit_mb: int = field(
+        default=256,
+        metadata=_about(
+            "Weights up to this size are embedded in each engine, which is fastest; larger ones "
+            "are kept once per precision and mapped, which saves disk and memory. [default: 256]",
+            ValueType.COUNT,
+            key="embed-limit-mb",
+            metavar="MB",
+        ),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_about(
+            "Threads to compile with; fewer leaves the machine usable meanwhile. "
+            "[default: all CPUs this process may use]",
+            ValueType.COUNT,
+            key="threads",
+            metavar="COUNT",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that no compile could use.
+
+        Raises:
+            UsageError: naming the option, what was expected and what was found.
+        """
+        _check_not_empty("checkpoint", self.checkpoint)
+        _check_not_empty("out", str(self.out))
+        _check_names("target", self.targets)
+        _check_names("name", () if self.name is None else (self.name,))
+        _check_names("label", self.labels)
+        _check_unique("target", self.targets)
+        _check_unique("pooling", [mode.value for mode in self.pooling])
+        _check_at_least("max-sequence-length", self.max_sequence_length, 1)
+        _check_at_least("threads", self.threads, 1)
+        _check_at_least("embed-limit-mb", self.embed_limit_mb, 0)
+        _check_kind(self.task)
+        _check_poolings(self.pooling)
+
+
+def _check_not_empty(key: str, value: str) -> None:
+    if not value.strip():
+        raise UsageError(f"{key}: expected a value, found an empty string")
+
+
+def _check_names(key: str, names: Iterable[str]) -> None:
+    for name in names:
+        if not NAME_PATTERN.fullmatch(name):
+            raise UsageError(
+                f"--{key}: expected a name of letters, digits and '._+-' that starts with a "
+                "letter or digit and has "
+                f"at most 100 characters, found {name!r}"
+            )
+
+
+def _check_unique(key: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise UsageError(f"--{key}: {value} is given twice; name each one once")
+        seen.add(value)
+
+
+def _check_at_least(key: str, value: int | None, lowest: int) -> None:
+    if value is not None and value < lowest:
+        raise UsageError(f"--{key}: expected a whole number from {lowest}, found {value}")
+
+
+def _check_kind(kind: Kind | None) -> None:
+    if kind is not None and kind not in COMPILED_KINDS:
+        raise UsageError(
+            f"--task: {kind.value} is not compiled by this release; it compiles "
+            + ", ".join(known.value for known in COMPILED_KINDS)
+        )
+
+
+def _check_poolings(modes: Iterable[PoolingMode]) -> None:
+    for mode in modes:
+        if mode not in COMPILED_POOLINGS:
+            raise UsageError(
+                f"--pooling: {mode.value} makes sparse vectors, which this release does not "
+                "compile; choose from " + ", ".join(known.value for known in COMPILED_POOLINGS)
+            )

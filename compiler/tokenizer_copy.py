@@ -1,0 +1,34 @@
+"""Puts the checkpoint's tokenizer into an artifact. Tokenises nothing."""
+
+import json
+import shutil
+from pathlib import Path
+
+from infinity_v3.model_specs.hub_config import HubConfig
+
+FOLDER = "tokenizer"
+TOKENIZER_FILE = f"{FOLDER}/tokenizer.json"
+CHAT_TEMPLATE_FILE = f"{FOLDER}/chat_template.jinja"
+
+
+def copy_tokenizer(config: HubConfig, stage: Path) -> None:
+    """Copy tokenizer.json and the files beside it into `stage`/tokenizer.
+
+    Where sentence-transformers lowers the text before a tokenizer that would not, the tokenizer learns to do it, so that
+    the runtime has one rule less.
+    """
+    folder = stage / FOLDER
+    folder.mkdir()
+    for file in (config.tokenizer.tokenizer, *config.tokenizer.companions):
+        shutil.copyfile(file, folder / file.name)
+    if config.must_lower_text:
+        _lower_first(stage / TOKENIZER_FILE)
+
+
+def _lower_first(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    steps = [{"type": "Lowercase"}]
+    if content.get("normalizer"):
+        steps.append(content["normalizer"])
+    content["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,178 @@
+"""Runs targets through the production loader, in a process of their own, and holds them to the parity bounds.
+
+The only compiler file that imports the runtime. The child process it starts imports neither torch nor transformers,
+so what is verified is what will be served.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infinity_v3.artifacts.digest import DigestPolicy
+from infinity_v3.artifacts.errors import RefusedError, RunFailedError
+from infinity_v3.artifacts.manifest import Target
+from infinity_v3.artifacts.store import Artifact, open_artifact
+from infinity_v3.compiler.parity import Outputs, ParityReport, bounds_of, compare, judge
+from infinity_v3.compiler.probes import Probes
+from infinity_v3.runtime.batch import EncodedText, pack
+from infinity_v3.runtime.engine import Engine, EngineSettings, load_engine
+
+_PROBES = "probes.npz"
+_FOUND = "found.npz"
+
+
+def verify_target(
+    artifact_path: Path, target: Target, probes: Probes, reference: Sequence[Outputs], *, reference_name: str, threads: int
+) -> ParityReport:
+    """Run one target in a fresh process and compare it.
+
+    Args:
+        artifact_path: an artifact directory, staged or published.
+        reference: outputs of the first `probes.referenced` inputs.
+
+    Raises:
+        RunFailedError: the engine could not be loaded, crashed or failed on a probe.
+    """
+    alone, batched = _run_in_child(artifact_path, target, probes, threads)
+    bounds = bounds_of(target.precision)
+    figures: dict[str, float] = {}
+    failures: list[str] = []
+    for name in reference[0]:
+        tokens = name == "hidden"
+        against_reference = compare(
+            [row[name] for row in alone[: probes.referenced]], [row[name] for row in reference], tokens=tokens
+        )
+        members = [member for batch in probes.batches for member in batch]
+        against_batch = compare([row[name] for row in batched], [alone[i][name] for i in members], tokens=tokens)
+        failures += judge(name, against_reference, against_batch, bounds, tokens=tokens)
+        figures |= {
+            f"{name}.max_abs": against_reference.max_abs,
+            f"{name}.min_cosine": against_reference.min_cosine,
+            f"{name}.batch_max_abs": against_batch.max_abs,
+            f"{name}.batch_min_cosine": against_batch.min_cosine,
+        }
+    return ParityReport(
+        target=target.name,
+        reference=reference_name,
+        probes_digest=probes.digest,
+        probe_count=len(probes.ids),
+        bounds=bounds,
+        figures=figures,
+        failures=tuple(failures),
+    )
+
+
+def _run_in_child(
+    artifact_path: Path, target: Target, probes: Probes, threads: int
+) -> tuple[list[Outputs], list[Outputs]]:
+    with tempfile.TemporaryDirectory(prefix="infinity-verify-") as name:
+        scratch = Path(name)
+        _save_probes(scratch / _PROBES, probes)
+        command = [sys.executable, "-m", __name__, str(artifact_path), target.name, str(scratch), str(threads)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode != 0:
+            raise RunFailedError(f"target {target.name} could not be verified: {_reason(done)}")
+        return _load_found(scratch / _FOUND, probes)
+
+
+def _reason(done: "subprocess.CompletedProcess[str]") -> str:
+    if done.returncode < 0:
+        return f"the engine crashed with signal {-done.returncode}; this is a bug of the compiled engine"
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"the verifying process ended with {done.returncode} and said nothing"
+
+
+def _save_probes(path: Path, probes: Probes) -> None:
+    bounds = np.cumsum([0, *(len(row) for row in probes.ids)])
+    members = np.concatenate([np.asarray(batch) for batch in probes.batches])
+    sizes = np.asarray([len(batch) for batch in probes.batches])
+    np.savez(path, ids=np.concatenate(probes.ids), bounds=bounds, members=members, sizes=sizes)
+
+
+def _load_found(path: Path, probes: Probes) -> tuple[list[Outputs], list[Outputs]]:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    lengths = [len(row) for row in probes.ids]
+    members = [lengths[member] for batch in probes.batches for member in batch]
+    return _split(arrays, "alone", lengths), _split(arrays, "batched", members)
+
+
+def _split(arrays: Mapping[str, NDArray[np.float32]], part: str, lengths: Sequence[int]) -> list[Outputs]:
+    bounds = np.cumsum([0, *lengths])
+    rows: list[dict[str, NDArray[np.float32]]] = [{} for _ in lengths]
+    for key, array in arrays.items():
+        kind, _, name = key.partition("/")
+        if kind == part:
+            for i, row in enumerate(rows):
+                row[name] = array[bounds[i] : bounds[i + 1]] if name == "hidden" else array[i]
+    return [*rows]
+
+
+def verify_published(artifact: Artifact, checks: Callable[[Target], ParityReport]) -> tuple[ParityReport, ...]:
+    """Apply `checks` to every target of a published artifact.
+
+    Raises:
+        RefusedError: a target broke its bounds.
+    """
+    reports = tuple(checks(target) for target in artifact.manifest.targets)
+    refuse_failed(reports)
+    return reports
+
+
+def refuse_failed(reports: Sequence[ParityReport]) -> None:
+    """Raise if any report holds a failure.
+
+    Raises:
+        RefusedError: naming each broken bound.
+    """
+    broken = [f"{report.target}: {sentence}" for report in reports for sentence in report.failures]
+    if broken:
+        raise RefusedError("parity with the reference model failed, nothing was published: " + "; ".join(broken))
+
+
+def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) -> None:
+    """The child's whole work: every probe alone, then every batch, outputs into a file."""
+    with np.load(scratch / _PROBES, allow_pickle=False) as archive:
+        ids, bounds, members, sizes = (archive[name] for name in ("ids", "bounds", "members", "sizes"))
+    texts = [EncodedText(input_ids=ids[i:j]) for i, j in zip(bounds, bounds[1:], strict=False)]
+    ends = np.cumsum(sizes)
+    batches = [[texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)]
+    engine = load_engine(artifact, target, EngineSettings(num_threads=threads))
+    offset = artifact.manifest.model.position_offset
+    found = {
+        **_run_all(engine, [[text] for text in texts], offset, "alone"),
+        **_run_all(engine, batches, offset, "batched"),
+    }
+    engine.close()
+    np.savez(scratch / _FOUND, **found)
+
+
+def _run_all(
+    engine: Engine, batches: Sequence[Sequence[EncodedText]], offset: int, part: str
+) -> dict[str, NDArray[np.float32]]:
+    names = frozenset(spec.name for spec in engine.graph.outputs)
+    outputs = [engine.run(pack(batch, position_offset=offset), names).tensors for batch in batches]
+    return {f"{part}/{name}": np.concatenate([output[name] for output in outputs]) for name in sorted(names)}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Entry of the child: ARTIFACT TARGET SCRATCH THREADS."""
+    path, name, scratch, threads = arguments
+    artifact = open_artifact(Path(path), digests=DigestPolicy.ALWAYS)
+    target = next(target for target in artifact.manifest.targets if target.name == name)
+    run_probes(artifact, target, Path(scratch), int(threads))
+    loaded = sorted({"torch", "transformers"} & set(sys.modules))
+    if loaded:
+        raise RunFailedError(f"the verifying process imported {json.dumps(loaded)}; this is a bug")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

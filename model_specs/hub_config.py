@@ -1,0 +1,167 @@
+"""Everything a checkpoint directory states about itself, read once into typed values.
+
+Owns the order in which the files of transformers and sentence-transformers are looked for. Reads no
+weights and judges neither family nor task: `registry.py` does.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import RunFailedError, UsageError
+from infinity_v3.artifacts.manifest import Prompts
+from infinity_v3.model_specs.dense_config import DenseLayer, read_dense_layer
+from infinity_v3.model_specs.json_file import JsonObject, is_present, read_object
+from infinity_v3.model_specs.model_card import read_license
+from infinity_v3.model_specs.module_list import Module, ModuleKind, read_module_list
+from infinity_v3.model_specs.pooling_config import PoolingConfig, read_pooling_config
+from infinity_v3.model_specs.prompts import (
+    EMBEDDING_MODEL_TYPE,
+    SentenceTransformersConfig,
+    read_sentence_transformers_config,
+)
+from infinity_v3.model_specs.sentence_config import SentenceConfig, read_sentence_config
+from infinity_v3.model_specs.tokenizer_files import TokenizerFiles, read_tokenizer_files
+from infinity_v3.model_specs.transformer_config import TransformerConfig, read_transformer_config
+
+_VECTOR = "sentence_embedding"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubConfig:
+    """What one checkpoint says.
+
+    Attributes:
+        path: the checkpoint directory.
+        encoder_path: where config.json, the encoder's weights and the tokenizer lie: `path`, or a
+            folder in it for checkpoints of early releases of sentence-transformers.
+        model: config.json.
+        modules: modules.json; None = there is none, the checkpoint is a bare model.
+        pooling: the stored pooling; None = there is none.
+        dense: dense modules in order.
+        normalize: a Normalize module ends the chain.
+        sentence: limits on the input; None = none stored.
+        prompts: named prompts, may be empty.
+        similarity: "cosine", "dot", "euclidean", "manhattan" or None.
+        model_class: the class of sentence-transformers that saved it, e.g. "SentenceTransformer".
+        tokenizer: tokenizer files.
+        license: as the README's front matter states it.
+        files: every file that was read, relative to `path`, sorted. Weights are not among them.
+    """
+
+    path: Path
+    encoder_path: Path
+    model: TransformerConfig
+    modules: tuple[Module, ...] | None
+    pooling: PoolingConfig | None
+    dense: tuple[DenseLayer, ...]
+    normalize: bool
+    sentence: SentenceConfig | None
+    prompts: Prompts
+    similarity: str | None
+    model_class: str
+    tokenizer: TokenizerFiles
+    license: str | None
+    files: tuple[str, ...]
+
+    @property
+    def must_lower_text(self) -> bool:
+        """The text is to be lowered before tokenising, which the tokenizer doesn't do by itself."""
+        asked = self.sentence is not None and self.sentence.do_lower_case
+        return asked and not self.tokenizer.lowers_case
+
+
+def read_hub_config(path: Path) -> HubConfig:
+    """Read a checkpoint directory.
+
+    Raises:
+        UsageError: there is no config.json or no tokenizer.json, or a file is not what it should
+            be; the sentence names file and key.
+        RunFailedError: a file can't be read.
+    """
+    _require_directory(path)
+    modules = read_module_list(path / "modules.json")
+    encoder_path = path / modules[0].folder if modules else path
+    _require_config(path, encoder_path)
+    usage = read_sentence_transformers_config(path / "config_sentence_transformers.json")
+    config = HubConfig(
+        path=path,
+        encoder_path=encoder_path,
+        model=read_transformer_config(encoder_path / "config.json"),
+        modules=modules,
+        pooling=_read_pooling(path, modules),
+        dense=tuple(
+            read_dense_layer(path, folder) for folder in _folders(modules, ModuleKind.DENSE)
+        ),
+        normalize=_read_normalize(path, modules),
+        sentence=read_sentence_config(encoder_path),
+        prompts=usage.prompts if usage else Prompts(),
+        similarity=usage.similarity if usage else None,
+        model_class=usage.model_type if usage else EMBEDDING_MODEL_TYPE,
+        tokenizer=read_tokenizer_files(encoder_path),
+        license=read_license(path / "README.md"),
+        files=(),
+    )
+    return replace(config, files=_files_read(config, usage))
+
+
+def _files_read(config: HubConfig, usage: SentenceTransformersConfig | None) -> tuple[str, ...]:
+    sources = (config.model, config.sentence, config.pooling, usage)
+    files = [source.file for source in sources if source is not None]
+    files += [config.tokenizer.tokenizer, *config.tokenizer.companions]
+    if config.modules:
+        files.append(config.path / "modules.json")
+    folders = _folders(config.modules, ModuleKind.DENSE, ModuleKind.NORMALIZE)
+    configs = [config.path / folder / "config.json" for folder in folders]
+    files += [file for file in configs if is_present(file)]
+    return tuple(sorted({file.relative_to(config.path).as_posix() for file in files}))
+
+
+def _folders(modules: tuple[Module, ...] | None, *kinds: ModuleKind) -> tuple[str, ...]:
+    return tuple(module.folder for module in modules or () if module.kind in kinds)
+
+
+def _require_directory(path: Path) -> None:
+    try:
+        is_directory = path.is_dir()
+    except OSError as error:
+        raise RunFailedError(f"{path}: can't be read: {error.strerror}") from None
+    if not is_directory:
+        raise UsageError(f"{path}: expected a checkpoint directory, found none")
+
+
+def _require_config(path: Path, encoder_path: Path) -> None:
+    if is_present(encoder_path / "config.json"):
+        return
+    if is_present(path / "adapter_config.json"):
+        raise UsageError(
+            f"{path}: expected a whole checkpoint, found an adapter only; merge it into its base "
+            "model first"
+        )
+    raise UsageError(
+        f"{encoder_path / 'config.json'}: expected the configuration of a transformers model, "
+        "found none"
+    )
+
+
+def _read_pooling(path: Path, modules: tuple[Module, ...] | None) -> PoolingConfig | None:
+    if modules is not None:
+        return read_pooling_config(path / modules[1].folder / "config.json")
+    # Some conversions of a checkpoint keep its pooling but not its module list.
+    file = path / "1_Pooling" / "config.json"
+    return read_pooling_config(file) if is_present(file) else None
+
+
+def _read_normalize(path: Path, modules: tuple[Module, ...] | None) -> bool:
+    folders = _folders(modules, ModuleKind.NORMALIZE)
+    for folder in folders:
+        file = path / folder / "config.json"
+        # Early releases write no file: the module can only work on the pooled vector.
+        if folder and is_present(file):
+            _refuse_other_input(read_object(file))
+    return bool(folders)
+
+
+def _refuse_other_input(config: JsonObject) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        if config.text(key) not in (None, _VECTOR):
+            config.refuse(key, f'"{_VECTOR}" (this release normalises the pooled vector)')

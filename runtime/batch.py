@@ -1,0 +1,79 @@
+"""Packed batches: sequences laid end to end, without padding. Knows nothing of queues or engines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedText:
+    """One tokenised item.
+
+    Attributes:
+        input_ids: (S,) int64, special tokens included.
+        token_type_ids: (S,) int64, or None for all zeros.
+    """
+
+    input_ids: NDArray[np.int64]
+    token_type_ids: NDArray[np.int64] | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.input_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """T packed tokens of B sequences, the arrays of the packed graph contract.
+
+    Attributes:
+        input_ids, position_ids, token_type_ids: (T,) int64.
+        cu_seqlens: (B + 1,) int32, first 0, last T, strictly increasing.
+    """
+
+    input_ids: NDArray[np.int64]
+    position_ids: NDArray[np.int64]
+    token_type_ids: NDArray[np.int64]
+    cu_seqlens: NDArray[np.int32]
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.cu_seqlens) - 1
+
+
+def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
+    """Lay texts end to end.
+
+    Args:
+        texts: at least one; each with at least one token.
+        position_offset: position id of each sequence's first token (2 for RoBERTa-like models, else 0).
+    """
+    lengths = np.fromiter((text.num_tokens for text in texts), dtype=np.int64, count=len(texts))
+    assert lengths.all(), "an empty sequence reached the batch; this is a bug"
+    cu_seqlens = np.zeros(len(texts) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=cu_seqlens[1:])
+    total = int(cu_seqlens[-1])
+    starts = np.repeat(cu_seqlens[:-1].astype(np.int64) - position_offset, lengths)
+    position_ids = np.arange(total, dtype=np.int64) - starts
+    return Batch(
+        input_ids=np.concatenate([text.input_ids for text in texts]),
+        position_ids=position_ids,
+        token_type_ids=_pack_token_types(texts, total, cu_seqlens),
+        cu_seqlens=cu_seqlens,
+    )
+
+
+def _pack_token_types(
+    texts: Sequence[EncodedText], total: int, cu_seqlens: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    packed = np.zeros(total, dtype=np.int64)
+    for text, start, stop in zip(texts, cu_seqlens, cu_seqlens[1:], strict=False):
+        if text.token_type_ids is not None:
+            packed[start:stop] = text.token_type_ids
+    return packed

@@ -1,0 +1,102 @@
+"""How long an input and a batch may be, decided once at start-up. Knows nothing of engines or tokenizers."""
+
+from dataclasses import dataclass
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.manifest import Manifest, Target
+
+DEFAULT_MAX_BATCH_TOKENS = 16384
+DEFAULT_FILL_TOKENS = 4096
+"""Batches on CPU gain nothing beyond this, and whoever comes next would wait longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeSettings:
+    """What the user asked for; None = the default.
+
+    Attributes:
+        max_batch_tokens: hard ceiling of one batch.
+        max_sequence_length: cap per input.
+        fill_tokens: what batches are filled to.
+        is_truncating: too long inputs are cut unless a request says otherwise.
+    """
+
+    max_batch_tokens: int | None = None
+    max_sequence_length: int | None = None
+    fill_tokens: int | None = None
+    is_truncating: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizes:
+    """The sizes in force, and a sentence for each default that had to give way."""
+
+    max_input_tokens: int
+    max_batch_tokens: int
+    fill_tokens: int
+    notes: tuple[str, ...]
+
+
+def resolve_sizes(manifest: Manifest, target: Target, settings: SizeSettings) -> BatchSizes:
+    """Fit the wishes to what the model and the target can do.
+
+    Raises:
+        UsageError: an explicit value is impossible, or the batch budget would shorten inputs that must not be cut.
+    """
+    notes: list[str] = []
+    stored = min(manifest.tokenizer.length.max_tokens, manifest.model.max_input_tokens)
+    max_batch_tokens = _resolve_batch_tokens(target, settings, notes)
+    _check_sequence_length(settings.max_sequence_length, stored, max_batch_tokens)
+    wanted = settings.max_sequence_length or stored
+    if max_batch_tokens < wanted:
+        notes.append(_shorten(wanted, max_batch_tokens, settings))
+    fill_tokens = settings.fill_tokens or DEFAULT_FILL_TOKENS
+    return BatchSizes(
+        max_input_tokens=min(wanted, max_batch_tokens),
+        max_batch_tokens=max_batch_tokens,
+        fill_tokens=min(fill_tokens, max_batch_tokens),
+        notes=tuple(notes),
+    )
+
+
+def _resolve_batch_tokens(target: Target, settings: SizeSettings, notes: list[str]) -> int:
+    limit = target.limits.max_tokens
+    wanted = settings.max_batch_tokens
+    if wanted is None:
+        if limit < DEFAULT_MAX_BATCH_TOKENS:
+            notes.append(
+                f"--max-batch-tokens: default {DEFAULT_MAX_BATCH_TOKENS} lowered to {limit}, "
+                f"the limit that target {target.name} was compiled for"
+            )
+        return min(DEFAULT_MAX_BATCH_TOKENS, limit)
+    if not 1 <= wanted <= limit:
+        raise UsageError(
+            f"--max-batch-tokens {wanted}: expected 1 to {limit}, what target {target.name} was compiled for"
+        )
+    return wanted
+
+
+def _check_sequence_length(wanted: int | None, stored: int, max_batch_tokens: int) -> None:
+    if wanted is None:
+        return
+    if not 1 <= wanted <= stored:
+        raise UsageError(
+            f"--max-sequence-length {wanted}: expected 1 to {stored}, the artifact's own limit"
+        )
+    if wanted > max_batch_tokens:
+        raise UsageError(
+            f"--max-sequence-length {wanted}: a batch holds only {max_batch_tokens} tokens; "
+            "lower it or raise --max-batch-tokens"
+        )
+
+
+def _shorten(wanted: int, max_batch_tokens: int, settings: SizeSettings) -> str:
+    if not settings.is_truncating:
+        raise UsageError(
+            f"--max-batch-tokens {max_batch_tokens}: inputs of up to {wanted} tokens would fit no batch and "
+            "--auto-truncate is off; raise it or set --max-sequence-length"
+        )
+    return (
+        f"longest input lowered from {wanted} to {max_batch_tokens} tokens, the size of one batch "
+        "(--max-batch-tokens); longer inputs are cut"
+    )

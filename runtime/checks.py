@@ -1,0 +1,99 @@
+"""Checks of one request before any work is spent on it, and the errors they raise. Knows nothing of queues."""
+
+from collections.abc import Sequence
+
+from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.requests import TextInput
+
+
+def check_items(items: Sequence[TextInput], *, has_prompt_name: bool) -> None:
+    """Refuse an empty list, and the first item that is empty, holds a lone surrogate or cannot take a prompt.
+
+    Raises:
+        InferenceError: EMPTY or VALIDATION, with the item's position.
+    """
+    if not items:
+        raise InferenceError(ErrorKind.EMPTY, "empty_input", "`inputs` cannot be empty")
+    for position, item in enumerate(items):
+        if not item:
+            raise empty_item(position)
+        if isinstance(item, str):
+            check_text(item, position)
+        elif has_prompt_name:
+            raise invalid_value("`prompt_name` cannot be set with token ids", position)
+
+
+def check_text(text: str, position: int) -> None:
+    """Refuse a text that is not valid Unicode.
+
+    Raises:
+        InferenceError: VALIDATION, code invalid_value.
+    """
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"`inputs` holds a lone surrogate at character {error.start}; send valid Unicode"
+        raise invalid_value(message, position) from None
+
+
+def check_dimensions(dimensions: int | None, width: int) -> None:
+    """Refuse a cut that is not within 1 .. width.
+
+    Raises:
+        InferenceError: VALIDATION, code invalid_dimensions.
+    """
+    if dimensions is None or 1 <= dimensions <= width:
+        return
+    if dimensions < 1:
+        message = f"`dimensions` should be positive. Given: {dimensions}"
+    else:
+        message = (
+            "`dimensions` should be smaller than the maximum embedding dimension: "
+            f"1 to {width} are possible. Given: {dimensions}"
+        )
+    raise InferenceError(ErrorKind.VALIDATION, "invalid_dimensions", message)
+
+
+def check_max_tokens(max_tokens: int | None, limit: int) -> None:
+    """Refuse a truncation length that is not within 1 .. limit.
+
+    Raises:
+        InferenceError: VALIDATION, code invalid_value.
+    """
+    if max_tokens is not None and not 1 <= max_tokens <= limit:
+        raise invalid_value(f"tokens per input should be 1 to {limit}. Given: {max_tokens}", None)
+
+
+def check_ids(ids: Sequence[int], vocab_size: int, position: int) -> None:
+    """Refuse ids that the model has no embedding for.
+
+    Raises:
+        InferenceError: VALIDATION, code invalid_token_id, naming the place in the item and the vocabulary size.
+    """
+    if min(ids) >= 0 and max(ids) < vocab_size:
+        return
+    place, token_id = next((n, i) for n, i in enumerate(ids) if not 0 <= i < vocab_size)
+    raise InferenceError(
+        ErrorKind.VALIDATION,
+        "invalid_token_id",
+        f"`inputs` token id {token_id} at position {place} is not within 0 and {vocab_size - 1}: "
+        f"the vocabulary size is {vocab_size}",
+        item=position,
+    )
+
+
+def empty_item(position: int) -> InferenceError:
+    message = "Input validation error: `inputs` cannot be empty"
+    return InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position)
+
+
+def invalid_value(message: str, position: int | None) -> InferenceError:
+    return InferenceError(ErrorKind.VALIDATION, "invalid_value", message, item=position)
+
+
+def too_long(limit: int, found: int, unit: str, position: int) -> InferenceError:
+    """Build the error for an input that may not be truncated; `unit` is "tokens" or "characters"."""
+    message = f"`inputs` must have less than {limit} {unit}. Given: {found}"
+    return InferenceError(ErrorKind.VALIDATION, "input_too_long", message, item=position)

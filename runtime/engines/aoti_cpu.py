@@ -1,0 +1,175 @@
+"""Runs an AOTInductor library on the CPU, without Python torch in the process.
+
+Owns the engine's native objects and the checks that keep a bad batch away from native code. Knows nothing of texts,
+requests or threads.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infinity_v3.artifacts.manifest import ModelFacts, Target, TensorSpec
+from infinity_v3.artifacts.native import NativeFile
+from infinity_v3.artifacts.store import Artifact
+from infinity_v3.runtime.batch import Batch
+from infinity_v3.runtime.engine import EngineOutput, EngineSettings
+from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
+from infinity_v3.runtime.engines.kernel_library import load_kernel_library
+from infinity_v3.runtime.engines.libtorch import CompiledModel, Handle, LibTorch, find_torch_libraries
+from infinity_v3.runtime.engines.shared_weights import SharedWeights
+
+_MIN_TOKENS = 2
+_MIN_SEQUENCES = 2
+"""Graphs are exported for at least this much; a smaller batch is filled up by one more sequence, cut off again."""
+
+
+class AotiCpuEngine:
+    """One loaded CPU target; see runtime.engine.Engine for who may call."""
+
+    def __init__(self, artifact: Artifact, target: Target, settings: EngineSettings) -> None:
+        """Load libraries, model and shared weights.
+
+        Raises:
+            EngineLoadError: a library refused to load, or its signature is not the manifest's.
+        """
+        self.graph = artifact.manifest.graph
+        self.limits = target.limits
+        self._facts = artifact.manifest.model
+        self._num_threads = settings.num_threads
+        self._outputs = tuple(_as_target_declares(spec, target) for spec in self.graph.outputs)
+        self._torch = LibTorch(find_torch_libraries())
+        self._files: list[NativeFile] = []
+        try:
+            self._load(artifact, target)
+        except BaseException:
+            self.close_files()
+            raise
+
+    def _load(self, artifact: Artifact, target: Target) -> None:
+        for entry in target.files:
+            if Path(entry.path).name.startswith("libinfinity-kernels-"):
+                load_kernel_library(self._open(artifact, entry.path).path, entry)
+        folder = (artifact.path / target.entry).parent
+        self._model = CompiledModel(self._open(artifact, target.entry).path, folder)
+        self._check_signature(target)
+        self._weights = self._map_weights(artifact, target)
+
+    def _open(self, artifact: Artifact, relative_path: str) -> NativeFile:
+        native = artifact.open_native(relative_path)
+        self._files.append(native)
+        return native
+
+    def _check_signature(self, target: Target) -> None:
+        found = (self._model.count("Inputs"), self._model.count("Outputs"))
+        expected = (len(self.graph.inputs), len(self.graph.outputs))
+        if found != expected:
+            raise EngineLoadError(
+                f"target {target.name}: expected {expected[0]} inputs and {expected[1]} outputs, found {found[0]} and "
+                f"{found[1]}; compile the artifact again"
+            )
+
+    def _map_weights(self, artifact: Artifact, target: Target) -> SharedWeights | None:
+        """Supply constants before the first run: a model without them would crash the process."""
+        if target.weights is None:
+            return None
+        path = next(entry.path for entry in artifact.manifest.weights if entry.precision is target.weights)
+        weights = SharedWeights(artifact.path / path)
+        names = self._model.constant_names()
+        absent = sorted(set(names) - set(weights.tensors))
+        if absent:
+            raise EngineLoadError(f"target {target.name}: {path} lacks the weight {absent[0]}; compile the artifact again")
+        mapped = ((name, weights.tensors[original]) for original, name in names.items())
+        self._model.use_constants(
+            {name: self._torch.wrap_constant(tensor.address, tensor.shape, tensor.dtype) for name, tensor in mapped}
+        )
+        return weights
+
+    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+        """Run one batch.
+
+        Raises:
+            EngineError: the batch breaks a bound of the model or the engine, or the model failed.
+        """
+        check_bounds(batch, self._facts, self.limits.max_tokens, self.limits.max_sequences)
+        self._torch.set_num_threads(self._num_threads)
+        is_small = batch.num_tokens < _MIN_TOKENS or batch.num_sequences < _MIN_SEQUENCES
+        padded = _filled_up(batch, self._facts.position_offset) if is_small else batch
+        arrays = [getattr(padded, spec.name) for spec in self.graph.inputs]
+        inputs: list[Handle] = []
+        for array in arrays:
+            inputs.append(self._torch.wrap_vector(array))
+        handles = self._model.run(inputs, len(self._outputs))
+        try:
+            return self._collect(batch, padded, handles, outputs)
+        finally:
+            for handle in handles:
+                self._torch.release(handle)
+
+    def _collect(
+        self, batch: Batch, padded: Batch, handles: list[Handle], outputs: frozenset[str]
+    ) -> EngineOutput:
+        tensors: dict[str, NDArray[np.float32]] = {}
+        for spec, handle in zip(self._outputs, handles, strict=True):
+            if spec.name in outputs:
+                of_tokens = spec.dims[0] == "T"
+                rows = padded.num_tokens if of_tokens else padded.num_sequences
+                wanted = batch.num_tokens if of_tokens else batch.num_sequences
+                tensors[spec.name] = self._torch.copy_matrix(handle, rows, int(spec.dims[1]), spec.dtype)[:wanted]
+        return EngineOutput(tensors=tensors)
+
+    def close(self) -> None:
+        """Free the model; no run may be under way."""
+        self._model.close()
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Give the descriptors of native files back."""
+        for native in self._files:
+            native.close()
+
+
+def _as_target_declares(spec: TensorSpec, target: Target) -> TensorSpec:
+    """Token outputs leave the graph in the precision of the target; everything else is float32."""
+    if spec.name != "hidden" or spec.dtype == target.precision.value:
+        return spec
+    return TensorSpec(name=spec.name, dtype=target.precision.value, dims=spec.dims)
+
+
+def check_bounds(batch: Batch, facts: ModelFacts, max_tokens: int, max_sequences: int) -> None:
+    """Refuse what native code would read out of bounds.
+
+    Raises:
+        EngineError: naming the bound.
+    """
+    lengths = np.diff(batch.cu_seqlens)
+    sizes = {array.shape for array in (batch.input_ids, batch.position_ids, batch.token_type_ids)}
+    last_position = facts.position_offset + facts.max_input_tokens - 1
+    checks: Iterable[tuple[bool, str]] = (
+        (sizes == {(int(batch.cu_seqlens[-1]),)} and batch.cu_seqlens[0] == 0, "its arrays differ in length"),
+        (len(lengths) > 0 and bool((lengths > 0).all()), "a sequence is empty"),
+        (batch.num_tokens <= max_tokens, f"{batch.num_tokens} tokens, the engine takes {max_tokens}"),
+        (len(lengths) <= max_sequences, f"{len(lengths)} sequences, the engine takes {max_sequences}"),
+        (_within(batch.input_ids, facts.vocab_size - 1), f"a token id lies outside 0..{facts.vocab_size - 1}"),
+        (_within(batch.position_ids, last_position), f"a position lies outside 0..{last_position}"),
+        (_within(batch.token_type_ids, 1), "a token type lies outside 0..1"),
+    )
+    for holds, reason in checks:
+        if not holds:
+            raise EngineError(f"the batch was refused before the engine ran: {reason}")
+
+
+def _within(array: NDArray[np.int64], last: int) -> bool:
+    return bool(array.size) and int(array.min()) >= 0 and int(array.max()) <= last
+
+
+def _filled_up(batch: Batch, position_offset: int) -> Batch:
+    """Append one sequence: of one token where tokens are missing, else empty, which costs nothing."""
+    zeros = np.zeros(max(0, _MIN_TOKENS - batch.num_tokens), dtype=np.int64)
+    return Batch(
+        input_ids=np.concatenate([batch.input_ids, zeros]),
+        position_ids=np.concatenate([batch.position_ids, zeros + position_offset]),
+        token_type_ids=np.concatenate([batch.token_type_ids, zeros]),
+        cu_seqlens=np.append(batch.cu_seqlens, np.int32(batch.num_tokens + len(zeros))),
+    )

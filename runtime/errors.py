@@ -1,0 +1,44 @@
+"""Errors of one request. Knows nothing of HTTP: the server's table turns a kind into a status and a body."""
+
+from enum import Enum
+
+
+class ErrorKind(str, Enum):
+    """What went wrong, in the vocabulary of the wire (`error_type`)."""
+
+    EMPTY = "Empty"
+    VALIDATION = "Validation"
+    TOKENIZER = "Tokenizer"
+    BACKEND = "Backend"
+    OVERLOADED = "Overloaded"
+    REQUEST_TIMEOUT = "RequestTimeout"
+    UNHEALTHY = "Unhealthy"
+    INTERNAL = "Internal"
+
+
+class InferenceError(Exception):
+    """A request that gets an answer other than a result.
+
+    Attributes:
+        kind: decides the HTTP status.
+        code: machine-readable reason, e.g. "input_too_long", "invalid_token_id", "engine_error".
+        message: one sentence; holds no request text.
+        item: zero-based position in the request's list, None for a bare input.
+        retry_after_s: whole seconds a client should wait, for OVERLOADED and UNHEALTHY.
+    """
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        code: str,
+        message: str,
+        *,
+        item: int | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.code = code
+        self.message = message
+        self.item = item
+        self.retry_after_s = retry_after_s

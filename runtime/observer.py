@@ -1,0 +1,27 @@
+"""What the runtime reports while it works. Knows nothing of metrics libraries."""
+
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Obligations: every method returns at once and never raises; calls come from the event loop or an engine thread."""
+
+    def batch_formed(self, *, num_items: int, num_tokens: int) -> None: ...
+
+    def batch_finished(self, *, engine_s: float, num_tokens: int) -> None: ...
+
+    def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None: ...
+
+    def items_dropped(self, *, num_items: int) -> None: ...
+
+
+class SilentObserver:
+    """Reports nothing; for tests and tools."""
+
+    def batch_formed(self, *, num_items: int, num_tokens: int) -> None: ...
+
+    def batch_finished(self, *, engine_s: float, num_tokens: int) -> None: ...
+
+    def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None: ...
+
+    def items_dropped(self, *, num_items: int) -> None: ...

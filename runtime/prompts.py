@@ -1,0 +1,67 @@
+"""Named prefixes and which one a request gets. Knows nothing of tokens."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.manifest import Prompts
+from infinity_v3.runtime.errors import ErrorKind, InferenceError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTable:
+    """The prompts of one loaded model. `default` is the text for requests that name none; "" = no prompt."""
+
+    named: Mapping[str, str]
+    default: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.named)
+
+    def text(self, prompt_name: str | None) -> str:
+        """Give the prefix for a request.
+
+        Raises:
+            InferenceError: VALIDATION, code unknown_prompt, listing the names there are.
+        """
+        if prompt_name is None:
+            return self.default
+        if prompt_name not in self.named:
+            raise InferenceError(
+                ErrorKind.VALIDATION,
+                "unknown_prompt",
+                f"`prompt_name` is not a prompt of this model; available: {_list(self.named)}",
+            )
+        return self.named[prompt_name]
+
+
+def resolve_prompts(
+    prompts: Prompts, *, default_prompt: str | None, default_prompt_name: str | None
+) -> PromptTable:
+    """Decide the default prompt: the literal, else the named one, else the checkpoint's own.
+
+    Args:
+        prompts: the artifact's table.
+        default_prompt: literal prefix; "" switches the checkpoint's default off.
+        default_prompt_name: key of the table.
+
+    Raises:
+        UsageError: both are given, or the name is not in the table.
+    """
+    if default_prompt is not None and default_prompt_name is not None:
+        raise UsageError("--default-prompt and --default-prompt-name exclude each other; give one")
+    if default_prompt is not None:
+        return PromptTable(named=prompts.named, default=default_prompt)
+    name = prompts.default if default_prompt_name is None else default_prompt_name
+    if name is None:
+        return PromptTable(named=prompts.named)
+    if name not in prompts.named:
+        raise UsageError(
+            f"--default-prompt-name {name}: not a prompt of this artifact; expected one of {_list(prompts.named)}"
+        )
+    return PromptTable(named=prompts.named, default=prompts.named[name])
+
+
+def _list(named: Mapping[str, str]) -> str:
+    return ", ".join(named) if named else "none, the model has no prompts"

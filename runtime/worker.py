@@ -1,0 +1,199 @@
+"""The engine thread: takes batches from the queue, runs them, reports every item's end. The only place with threads.
+
+Knows nothing of requests, texts or the event loop it reports to.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from infinity_v3.runtime.batch import pack
+from infinity_v3.runtime.batcher import Batcher, NextBatch
+from infinity_v3.runtime.engine import Engine, EngineError
+from infinity_v3.runtime.observer import Observer
+from infinity_v3.runtime.postprocess import read_rows
+from infinity_v3.runtime.work import ItemFailure, Row, WorkItem
+
+MAX_FAILED_BATCHES = 8
+"""Batches in a row without one success, after which the engine counts as down."""
+
+NON_FINITE = ItemFailure(
+    code="non_finite_output",
+    message="the model's output holds non-finite numbers (NaN or infinity)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOutcome:
+    """How one batch ended.
+
+    Attributes:
+        items: in batch order.
+        results: a row or a failure for each item.
+        expired: items whose deadline passed while they waited; they were not run.
+        started_s: when the batch left the queue, on the clock of time.monotonic().
+        inference_s: seconds from then until its numbers were ready.
+        engine_s: the part of it spent in engine calls that gave results.
+        num_tokens: tokens of those calls.
+    """
+
+    items: tuple[WorkItem, ...]
+    results: tuple[Row | ItemFailure, ...]
+    expired: tuple[WorkItem, ...]
+    started_s: float
+    inference_s: float
+    engine_s: float
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReports:
+    """Called on the engine thread; must not block.
+
+    Attributes:
+        batch_ended: once per batch.
+        died: the thread ends although nobody stopped it; nothing is reported after that.
+    """
+
+    batch_ended: Callable[[BatchOutcome], None]
+    died: Callable[[], None]
+
+
+class EngineWorker:
+    """Runs one engine on one thread. Items may be submitted and dropped from any other thread.
+
+    The engine is closed by the thread as its last act, so no call can be under way then.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        batcher: Batcher,
+        reports: WorkerReports,
+        observer: Observer,
+        *,
+        position_offset: int,
+    ) -> None:
+        self._engine = engine
+        self._batcher = batcher
+        self._reports = reports
+        self._observer = observer
+        self._position_offset = position_offset
+        self._wakeup = threading.Condition(threading.Lock())
+        self._is_stopping = False
+        self._is_dead = False
+        self._num_failed_batches = 0
+        self._thread = threading.Thread(target=self._run, name="infinity-engine", daemon=True)
+
+    @property
+    def is_down(self) -> bool:
+        """The thread died, or too many batches in a row failed; a later success clears the latter."""
+        return self._is_dead or self._num_failed_batches >= MAX_FAILED_BATCHES
+
+    @property
+    def num_queued_items(self) -> int:
+        return self._batcher.num_items
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, items: Sequence[WorkItem]) -> None:
+        """Queue items and wake the thread if it is idle."""
+        with self._wakeup:
+            self._batcher.append(items)
+            self._wakeup.notify()
+
+    def drop(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """Take items out of the queue and give those that were still in it; they will not be reported."""
+        with self._wakeup:
+            return [item for item in items if self._batcher.drop(item)]
+
+    def stop(self) -> None:
+        """Let the thread end after the batch under way. Returns at once; the queue must have been emptied."""
+        with self._wakeup:
+            self._is_stopping = True
+            self._wakeup.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for a stopped thread; False when it is still inside an engine call."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            if not self._is_stopping:
+                # An exception is on its way to threading.excepthook; waiting requests must not hang meanwhile.
+                self._is_dead = True
+                self._reports.died()
+            self._engine.close()
+
+    def _serve(self) -> None:
+        while (batch := self._wait_for_batch()) is not None:
+            outcome = self._compute(batch)
+            self._reports.batch_ended(outcome)
+            # Else an idle thread would keep the last batch's arrays alive.
+            del batch, outcome
+
+    def _wait_for_batch(self) -> NextBatch | None:
+        with self._wakeup:
+            while not self._is_stopping:
+                batch = self._batcher.next_batch(time.monotonic())
+                if not batch.is_empty:
+                    return batch
+                self._wakeup.wait()
+        return None
+
+    def _compute(self, batch: NextBatch) -> BatchOutcome:
+        started_s = time.monotonic()
+        run = _BatchRun()
+        if batch.items:
+            num_tokens = sum(item.num_tokens for item in batch.items)
+            self._observer.batch_formed(num_items=len(batch.items), num_tokens=num_tokens)
+            self._run_or_split(batch.items, run)
+            self._num_failed_batches = 0 if run.num_tokens else self._num_failed_batches + 1
+        return BatchOutcome(
+            items=batch.items,
+            results=tuple(run.results),
+            expired=batch.expired,
+            started_s=started_s,
+            inference_s=time.monotonic() - started_s,
+            engine_s=run.engine_s,
+            num_tokens=run.num_tokens,
+        )
+
+    def _run_or_split(self, items: tuple[WorkItem, ...], run: "_BatchRun") -> None:
+        """Run a batch; when the engine fails, run its halves once each, or a lone item once more."""
+        if self._run_part(items, run) is None:
+            return
+        middle = (len(items) + 1) // 2
+        for half in (items[:middle], items[middle:]):
+            if half and (failure := self._run_part(half, run)) is not None:
+                run.results.extend([failure] * len(half))
+
+    def _run_part(self, items: tuple[WorkItem, ...], run: "_BatchRun") -> ItemFailure | None:
+        batch = pack([item.encoded for item in items], position_offset=self._position_offset)
+        outputs = frozenset(item.order.readout.output for item in items)
+        started_s = time.monotonic()
+        try:
+            output = self._engine.run(batch, outputs)
+        except (EngineError, MemoryError) as error:
+            return ItemFailure(code="engine_error", message=f"inference failed: {error}")
+        engine_s = time.monotonic() - started_s
+        rows = read_rows(output.tensors, batch.cu_seqlens, [item.order.readout for item in items])
+        run.results.extend(NON_FINITE if row is None else row for row in rows)
+        run.engine_s += engine_s
+        run.num_tokens += batch.num_tokens
+        self._observer.batch_finished(engine_s=engine_s, num_tokens=batch.num_tokens)
+        return None
+
+
+class _BatchRun:
+    """What the engine calls of one batch have given so far."""
+
+    def __init__(self) -> None:
+        self.results: list[Row | ItemFailure] = []
+        self.engine_s = 0.0
+        self.num_tokens = 0

@@ -1,0 +1,1 @@
+"""HTTP in, HTTP out. Knows nothing of tensors."""

@@ -1,0 +1,163 @@
+"""The route table, and the application that granian calls. Knows nothing of models or start-up."""
+
+import asyncio
+import logging
+from inspect import isawaitable
+
+from infinity_v3.runtime.errors import InferenceError
+from infinity_v3.server.body import ClientGoneError
+from infinity_v3.server.context import ServerContext
+from infinity_v3.server.endpoint import Endpoint, not_ready
+from infinity_v3.server.errors import (
+    ErrorKind,
+    Headers,
+    HttpError,
+    Shape,
+    error_body,
+    from_inference,
+)
+from infinity_v3.server.exchange import Exchange, HttpProtocol, Reply, Scope
+from infinity_v3.server.guard import Guard
+from infinity_v3.server.router import Route, Router
+from infinity_v3.server.routes import openai, ops, tei
+from infinity_v3.server.schemas import (
+    DecodeBody,
+    EmbedAllBody,
+    EmbedBody,
+    EmbeddingsBody,
+    TokenizeBody,
+)
+from infinity_v3.server.sending import send
+
+_log = logging.getLogger("infinity_v3")
+
+
+def all_routes() -> tuple[Route, ...]:
+    """Every route of the server."""
+    embeddings = Endpoint(body_type=EmbeddingsBody, work=openai.embeddings).run
+    embed = Endpoint(body_type=EmbedBody, work=tei.embed).run
+    embed_all = Endpoint(body_type=EmbedAllBody, work=tei.embed_all).run
+    tokenize = Endpoint(body_type=TokenizeBody, work=tei.tokenize).run
+    decode = Endpoint(body_type=DecodeBody, work=tei.decode).run
+    openai_shape = Shape.OPENAI
+    return (
+        Route(
+            method="POST",
+            path="/v1/embeddings",
+            handler=embeddings,
+            shape=openai_shape,
+            is_logged=True,
+        ),
+        Route(
+            method="POST",
+            path="/embeddings",
+            handler=embeddings,
+            shape=openai_shape,
+            is_logged=True,
+        ),
+        Route(method="POST", path="/embed", handler=embed, is_logged=True),
+        Route(method="POST", path="/embed_all", handler=embed_all, is_logged=True),
+        Route(method="POST", path="/tokenize", handler=tokenize, is_logged=True),
+        Route(method="POST", path="/decode", handler=decode, is_logged=True),
+        Route(method="GET", path="/info", handler=ops.info),
+        Route(method="GET", path="/models", handler=openai.list_models, shape=openai_shape),
+        Route(method="GET", path="/v1/models", handler=openai.list_models, shape=openai_shape),
+        Route(method="GET", path="/v1/models/*", handler=openai.show_model, shape=openai_shape),
+        Route(method="GET", path="/", handler=ops.health, is_open=True),
+        Route(method="GET", path="/health", handler=ops.health, is_open=True),
+        Route(method="GET", path="/ping", handler=ops.health, is_open=True),
+        Route(method="GET", path="/ready", handler=ops.ready, is_open=True),
+        Route(method="GET", path="/metrics", handler=ops.metrics, is_open=True),
+        Route(method="GET", path="/docs", handler=ops.docs, is_open=True),
+        Route(method="GET", path="/api-doc/openapi.json", handler=ops.openapi, is_open=True),
+    )
+
+
+def metrics_routes() -> tuple[Route, ...]:
+    """Routes of the separate metrics listener."""
+    return (Route(method="GET", path="/metrics", handler=ops.metrics, is_open=True),)
+
+
+class App:
+    """Answers every request with exactly one reply, or notes that the client left."""
+
+    def __init__(self, context: ServerContext, routes: tuple[Route, ...]) -> None:
+        self._context = context
+        self._router = Router(routes)
+        self._guard = Guard(context.config)
+
+    async def __rsgi__(self, scope: Scope, protocol: HttpProtocol) -> None:
+        """Serve one exchange; the transport's entry point."""
+        try:
+            await self._serve(Exchange.of(scope, protocol))
+        finally:
+            self._context.lifecycle.finish()
+
+    async def _serve(self, exchange: Exchange) -> None:
+        try:
+            reply = await self._answer(exchange)
+        except ClientGoneError:
+            self._record_loss(exchange)
+            return
+        headers = (*self._guard.cors_headers(exchange), *self._drain_headers())
+        await send(exchange, reply, headers, self._context.config.response_compression_threshold)
+
+    async def _answer(self, exchange: Exchange) -> Reply:
+        """A reply in every case but a client that left."""
+        try:
+            if exchange.method == "OPTIONS":
+                return self._guard.preflight()
+            route = self._router.find(exchange.method, exchange.path)
+            if not route.is_open:
+                self._guard.check_key(exchange)
+            return await self._run(route, exchange)
+        except HttpError as error:
+            return self._refuse(exchange, error)
+
+    async def _run(self, route: Route, exchange: Exchange) -> Reply:
+        error: HttpError | None = None
+        try:
+            outcome = route.handler(self._context, exchange)
+            reply = await outcome if isawaitable(outcome) else outcome
+        except HttpError as found:
+            error = found
+        except InferenceError as found:
+            error = from_inference(found)
+        except asyncio.CancelledError:
+            if not self._context.lifecycle.is_out_of_time:
+                raise
+            error = not_ready("going down, the drain time is over")
+        except ClientGoneError:
+            raise
+        except Exception:
+            # The last line of defence: a bug becomes a 500 without its text, and a traceback in the log.
+            _log.exception(
+                "request %s on %s failed: this is a bug", exchange.request_id, route.path
+            )
+            error = _internal(exchange)
+        if error is not None:
+            reply = self._refuse(exchange, error)
+        if route.is_logged:
+            code = None if error is None else error.code
+            self._context.request_log.write(exchange, status=reply.status, error_code=code)
+        return reply
+
+    def _refuse(self, exchange: Exchange, error: HttpError) -> Reply:
+        self._context.metrics.request_refused(exchange.outcome, error)
+        return Reply(
+            status=error.status,
+            body=error_body(error, self._router.shape_of(exchange.path)),
+            headers=error.headers,
+            may_compress=False,
+        )
+
+    def _record_loss(self, exchange: Exchange) -> None:
+        self._context.metrics.request_dropped(exchange.outcome)
+        self._context.request_log.write(exchange, status=None, error_code="client_gone")
+
+    def _drain_headers(self) -> Headers:
+        return (("connection", "close"),) if self._context.lifecycle.is_draining else ()
+
+
+def _internal(exchange: Exchange) -> HttpError:
+    return HttpError(ErrorKind.INTERNAL, f"internal error; request id {exchange.request_id}")

@@ -1,0 +1,177 @@
+"""Reads request bodies under limits of bytes, time and memory. Knows nothing of what they hold."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from infinity_v3.runtime.errors import ErrorKind
+from infinity_v3.server.compression import TooLongError, inflate
+from infinity_v3.server.errors import HttpError, HttpErrorKind
+from infinity_v3.server.exchange import Exchange
+from infinity_v3.server.negotiation import JSON_TYPE, request_coding, request_media_type
+
+BODY_BUDGET_BYTES = 1 << 30
+EXTRA_BODIES = 64
+_JSON_FACTOR = 8
+# A refused client that is still sending must be read on for a while, or it never sees the answer.
+_DISCARD_FACTOR = 4
+
+_T = TypeVar("_T")
+
+
+class ClientGoneError(Exception):
+    """The client left before it was answered."""
+
+
+class BodyGate:
+    """Bounds how many bodies are read at once and how many bytes they take. Event loop only."""
+
+    def __init__(self, *, max_bodies: int, max_bytes: int = BODY_BUDGET_BYTES) -> None:
+        self.max_bodies = max_bodies
+        self.max_bytes = max_bytes
+        self.num_bodies = 0
+        self.num_bytes = 0
+
+    @contextmanager
+    def enter(self) -> "Iterator[Lease]":
+        """Count one body while it is read and parsed.
+
+        Raises:
+            HttpError: 429, too many bodies are being read.
+        """
+        if self.num_bodies >= self.max_bodies:
+            raise _overloaded(
+                f"{self.num_bodies} request bodies are being read (limit: --max-concurrent-requests "
+                f"of all models + {EXTRA_BODIES})"
+            )
+        self.num_bodies += 1
+        lease = Lease(self)
+        try:
+            yield lease
+        finally:
+            self.num_bodies -= 1
+            self.num_bytes -= lease.num_bytes
+
+
+@dataclass(slots=True)
+class Lease:
+    """The share of one body in the budget."""
+
+    gate: BodyGate
+    num_bytes: int = 0
+
+    def hold(self, num_bytes: int) -> None:
+        """Raise this body's share to `num_bytes`; alone it may exceed the budget.
+
+        Raises:
+            HttpError: 429, the budget is used up.
+        """
+        more = num_bytes - self.num_bytes
+        if more <= 0:
+            return
+        others = self.gate.num_bytes - self.num_bytes
+        if others and others + num_bytes > self.gate.max_bytes:
+            raise _overloaded("request bodies being read use up their memory budget")
+        self.gate.num_bytes += more
+        self.num_bytes = num_bytes
+
+
+def _overloaded(reason: str) -> HttpError:
+    return HttpError(
+        ErrorKind.OVERLOADED, f"Model is overloaded: {reason}", headers=(("retry-after", "1"),)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawBody:
+    """An inflated body and its media type."""
+
+    data: bytes
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyReader:
+    """Reads bodies with the limits of the configuration."""
+
+    limit_bytes: int
+    timeout_s: float
+
+    async def read(self, exchange: Exchange, lease: Lease) -> RawBody:
+        """Read and inflate one body.
+
+        Raises:
+            HttpError: 415, 413, 408, 400 or 429.
+            ClientGoneError: the client left while sending.
+        """
+        media_type = request_media_type(exchange.header("content-type"))
+        coding = request_coding(exchange.header("content-encoding"))
+        factor = _JSON_FACTOR if media_type == JSON_TYPE else 1
+        data = await self._receive(exchange, lease, factor)
+        try:
+            inflated = inflate(data, coding, self.limit_bytes)
+        except TooLongError:
+            raise self._too_large() from None
+        lease.hold(len(inflated) * factor)
+        return RawBody(data=inflated, media_type=media_type)
+
+    async def _receive(self, exchange: Exchange, lease: Lease, factor: int) -> bytes:
+        announced = _content_length(exchange)
+        if announced is not None and announced <= self.limit_bytes:
+            lease.hold(announced * factor)
+            return await within(exchange.protocol(), self.timeout_s)
+        expects = (exchange.header("expect") or "").lower() == "100-continue"
+        if announced is not None and (expects or announced > _DISCARD_FACTOR * self.limit_bytes):
+            raise self._too_large()
+        return await within(self._collect(exchange, lease, factor), self.timeout_s)
+
+    async def _collect(self, exchange: Exchange, lease: Lease, factor: int) -> bytes:
+        """Gather chunks; past the limit they are read on and thrown away before the refusal."""
+        chunks: list[bytes] = []
+        total = 0
+        async for chunk in exchange.protocol:
+            total += len(chunk)
+            if total > _DISCARD_FACTOR * self.limit_bytes:
+                break
+            if total <= self.limit_bytes:
+                lease.hold(total * factor)
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+        if total > self.limit_bytes:
+            raise self._too_large()
+        return b"".join(chunks)
+
+    def _too_large(self) -> HttpError:
+        return HttpError(
+            HttpErrorKind.PAYLOAD_TOO_LARGE,
+            f"the request body is larger than {self.limit_bytes} bytes (--payload-limit), before or after "
+            "decompression",
+            headers=(("connection", "close"),),
+        )
+
+
+def _content_length(exchange: Exchange) -> int | None:
+    text = exchange.header("content-length")
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:
+    """Await the transport for at most that long.
+
+    Raises:
+        HttpError: 408.
+        ClientGoneError: the transport reports a broken connection.
+    """
+    try:
+        return await asyncio.wait_for(awaitable, timeout_s)
+    except asyncio.TimeoutError:
+        raise HttpError(
+            ErrorKind.REQUEST_TIMEOUT,
+            f"the request body did not arrive within {timeout_s:g} s (--body-read-timeout)",
+            headers=(("connection", "close"),),
+        ) from None
+    except RuntimeError as error:  # the transport's errors are RuntimeErrors
+        raise ClientGoneError(str(error)) from None

@@ -1,0 +1,131 @@
+"""Runs `infinity-compile` as a process of its own and forwards what it says. Knows nothing of caches."""
+
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError, UsageError
+from infinity_v3.server.cache_key import CompileOrder
+
+_log = logging.getLogger("infinity_v3")
+_EXTRA_MODULES = ("transformers", "safetensors", "huggingface_hub")
+_ERRORS: Mapping[int, type[InfinityError]] = {2: UsageError, 3: RefusedError}
+_KEPT_VARIABLES = re.compile(
+    r"PATH|HOME|USER|LOGNAME|LANG|LC_.*|TZ|TMPDIR|XDG_CACHE_HOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"
+    r"HF_(TOKEN|HOME|HUB_.*|ENDPOINT)|(HTTP|HTTPS|NO|ALL)_PROXY|(http|https|no|all)_proxy|SSL_CERT_(FILE|DIR)|"
+    r"REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+)
+
+
+class CompileChild:
+    """At most one compile at a time; `stop` may come from any thread."""
+
+    def __init__(self, hub_cache: Path | None) -> None:
+        self._hub_cache = hub_cache
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def run(self, order: CompileOrder, out: Path) -> None:
+        """Compile into `out` and wait for the end.
+
+        Raises:
+            InfinityError: with the child's last sentence and its exit code.
+        """
+        _require_extra(order, out)
+        command = [sys.executable, "-m", "infinity_v3.compiler.cli", *_arguments(order, out)]
+        _log.info("compiling once: %s", _pasteable(order, out))
+        process = self._start(command)
+        assert process.stdout is not None, "the child's output is a pipe; this is a bug"
+        last_error = _forward(process.stdout)
+        code = process.wait()
+        if code != 0:
+            raise _failure(code, last_error, order)
+
+    def stop(self) -> None:
+        """End the compile that is under way, and start no other."""
+        with self._lock:
+            self._is_stopped = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.terminate()
+
+    def _start(self, command: list[str]) -> "subprocess.Popen[str]":
+        with self._lock:
+            if self._is_stopped:
+                raise RunFailedError("the server is going down, nothing is compiled")
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=scrubbed_environment(os.environ, self._hub_cache),
+                    text=True,
+                    errors="replace",
+                )
+            except OSError as error:
+                raise RunFailedError(f"infinity-compile cannot be started: {error}") from None
+            return self._process
+
+
+def scrubbed_environment(environ: Mapping[str, str], hub_cache: Path | None) -> dict[str, str]:
+    """What the compiler may see: places, locale, proxies and hub access; no secret of the server."""
+    kept = {name: value for name, value in environ.items() if _KEPT_VARIABLES.fullmatch(name)}
+    if hub_cache is not None:
+        kept["HF_HUB_CACHE"] = str(hub_cache)
+    return kept
+
+
+def _forward(lines: Iterable[str]) -> str:
+    """Log every line; return the last error sentence."""
+    last_error = ""
+    for line in lines:
+        text = line.strip()
+        if text.startswith("error: "):
+            last_error = text.removeprefix("error: ")
+        elif text:
+            _log.info("infinity-compile: %s", text)
+    return last_error
+
+
+def _failure(code: int, sentence: str, order: CompileOrder) -> InfinityError:
+    kind = _ERRORS.get(code, RunFailedError)
+    reason = sentence or f"infinity-compile ended with exit code {code}"
+    return kind(f"--model-id {order.source.model_id}: compiling failed: {reason}")
+
+
+def _arguments(order: CompileOrder, out: Path) -> list[str]:
+    arguments = ["model", _location(order), "--out", str(out)]
+    for flag, value in (
+        ("--revision", order.source.revision),
+        ("--target", order.target),
+        ("--pooling", order.pooling),
+    ):
+        if value is not None:
+            arguments += [flag, value]
+    return arguments
+
+
+def _location(order: CompileOrder) -> str:
+    source = order.source
+    return source.model_id if source.path is None else str(source.path.resolve())
+
+
+def _pasteable(order: CompileOrder, out: Path) -> str:
+    return shlex.join(["infinity-compile", *_arguments(order, out)])
+
+
+def _require_extra(order: CompileOrder, out: Path) -> None:
+    missing = [name for name in _EXTRA_MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"--model-id {order.source.model_id} is a {order.source.kind.value} and must be compiled, but "
+            f"{', '.join(missing)} is not installed; run: pip install 'infinity-v3[compile]' && {_pasteable(order, out)}"
+        )

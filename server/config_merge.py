@@ -1,0 +1,234 @@
+"""Merges the layers of configuration into one `Configuration`; the higher source replaces the lower as a whole.
+
+Owns precedence, per-model lists and contradiction checks. Knows nothing of how a source is read.
+"""
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.server.config import (
+    Configuration,
+    ModelConfig,
+    Option,
+    ServeConfig,
+    all_options,
+)
+from infinity_v3.server.config_sources import (
+    FileLayers,
+    Layer,
+    Setting,
+    read_environment,
+    read_file,
+    read_flags,
+)
+from infinity_v3.server.option_types import Scalar
+
+DEFAULT_ORIGIN = "default"
+
+
+def load_configuration(
+    flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]
+) -> Configuration:
+    """Read every source and merge them.
+
+    Args:
+        flags: option name -> values typed on the command line.
+        environ: the process environment.
+
+    Raises:
+        UsageError: unknown key, malformed value or contradiction; names it and where it comes from.
+    """
+    options = all_options()
+    command_line = read_flags(flags, options)
+    environment, warnings = read_environment(environ, options)
+    file_layers = _read_config_file(command_line, environment, options)
+    layers = _Layers(
+        low=[file_layers.top, file_layers.serve] if file_layers else [],
+        high=[environment, command_line],
+        models=file_layers.models if file_layers else (),
+    )
+    if layers.models and layers.sets_high("model-id"):
+        warnings.append(
+            f"the [[model]] tables are set aside: model-id comes from {layers.high_origin('model-id')}"
+        )
+        layers = _Layers(low=layers.low, high=layers.high, models=())
+    configuration = _merge(layers, options, tuple(warnings))
+    _check(configuration)
+    return configuration
+
+
+def _read_config_file(
+    command_line: Layer, environment: Layer, options: Sequence[Option]
+) -> FileLayers | None:
+    setting = command_line.get("config") or environment.get("config")
+    return read_file(Path(str(setting.values[0])), options) if setting else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layers:
+    """`low` and `high` are ordered weakest first; the [[model]] tables stand between them."""
+
+    low: list[Layer]
+    high: list[Layer]
+    models: tuple[Layer, ...]
+
+    def sets_high(self, name: str) -> bool:
+        return any(name in layer for layer in self.high)
+
+    def high_origin(self, name: str) -> str:
+        return next(layer[name].origin for layer in reversed(self.high) if name in layer)
+
+    def strongest(self, name: str) -> Setting | None:
+        for layer in reversed([*self.low, *self.high]):
+            if name in layer:
+                return layer[name]
+        return None
+
+    def all_values(self, name: str) -> tuple[tuple[Scalar, ...], str] | None:
+        """Values of a repeatable option: the command line adds to what the strongest lower source gave."""
+        typed = self.high[-1].get(name)
+        beneath = [layer[name] for layer in [*self.low, *self.high[:-1]] if name in layer]
+        kept = [*beneath[-1:], *([typed] if typed else [])]
+        if not kept:
+            return None
+        values = tuple(dict.fromkeys(value for setting in kept for value in setting.values))
+        return values, " + ".join(setting.origin for setting in kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PerModel:
+    values: list[Scalar]
+    origins: tuple[str, ...]
+
+
+def _merge(layers: _Layers, options: Sequence[Option], warnings: tuple[str, ...]) -> Configuration:
+    origins: dict[str, tuple[str, ...]] = {}
+    count = _count_models(layers)
+    per_model: dict[str, list[Scalar]] = {}
+    of_process: dict[str, Any] = {}
+    for option in options:
+        if option.is_per_model:
+            merged = _merge_per_model(layers, option, count)
+            per_model[option.field], origins[option.name] = merged.values, merged.origins
+        else:
+            of_process[option.field], origins[option.name] = _merge_scalar(layers, option)
+    models = tuple(_model(per_model, index) for index in range(count))
+    return Configuration(
+        serve=ServeConfig(models=models, **of_process), origins=origins, warnings=warnings
+    )
+
+
+def _model(per_model: Mapping[str, list[Scalar]], index: int) -> ModelConfig:
+    values: dict[str, Any] = {name: column[index] for name, column in per_model.items()}
+    return ModelConfig(**values)
+
+
+def _count_models(layers: _Layers) -> int:
+    if layers.models:
+        for layer in layers.low:
+            if "model-id" in layer:
+                raise UsageError(
+                    f"model-id: given both in {layer['model-id'].origin} and in [[model]] tables; keep one"
+                )
+        return len(layers.models)
+    setting = layers.strongest("model-id")
+    return len(setting.values) if setting else 0
+
+
+def _merge_scalar(layers: _Layers, option: Option) -> tuple[object, tuple[str, ...]]:
+    if option.is_repeatable:
+        merged = layers.all_values(option.name)
+        return (merged[0], (merged[1],)) if merged else (option.default, (DEFAULT_ORIGIN,))
+    setting = layers.strongest(option.name)
+    if setting is None:
+        return option.default, (DEFAULT_ORIGIN,)
+    return setting.values[0], (setting.origin,)
+
+
+def _merge_per_model(layers: _Layers, option: Option, count: int) -> _PerModel:
+    if not layers.models or layers.sets_high(option.name):
+        setting = layers.strongest(option.name)
+        return _broadcast(option, setting, count)
+    fallback = layers.strongest(option.name)
+    if fallback is not None and fallback.is_array:
+        raise UsageError(
+            f"{option.name}: an array in {fallback.origin} cannot be combined with [[model]] tables; "
+            "put one value into each table"
+        )
+    base = _broadcast(option, fallback, count)
+    values, origins = list(base.values), list(base.origins)
+    for index, table in enumerate(layers.models):
+        if option.name in table:
+            values[index] = table[option.name].values[0]
+            origins[index] = table[option.name].origin
+    return _PerModel(values=values, origins=tuple(origins))
+
+
+def _broadcast(option: Option, setting: Setting | None, count: int) -> _PerModel:
+    if setting is None:
+        value: Any = option.default
+        return _PerModel(values=[value] * count, origins=(DEFAULT_ORIGIN,) * count)
+    values = list(setting.values)
+    if len(values) == 1:
+        values = values * count
+    if len(values) != count:
+        raise UsageError(
+            f"--{option.name} has {len(values)} values ({setting.origin}) for {count} models; "
+            "give one value, or one per --model-id"
+        )
+    return _PerModel(values=values, origins=(setting.origin,) * count)
+
+
+def _check(configuration: Configuration) -> None:
+    serve = configuration.serve
+    if not serve.models and not serve.print_config:
+        raise UsageError(
+            "--model-id is missing; give an artifact directory, a checkpoint or a hub id"
+        )
+    _check_hostname(configuration)
+    for index, model in enumerate(serve.models):
+        _check_prompts(configuration, index, model)
+    names = [model.served_model_name for model in serve.models if model.served_model_name]
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise UsageError(
+            f"--served-model-name {min(repeated)}: given to two models; every model needs its own name"
+        )
+    if serve.port and serve.port == serve.prometheus_port:
+        origins = configuration.origins
+        raise UsageError(
+            f"--prometheus-port {serve.port} ({origins['prometheus-port'][0]}): the same as --port "
+            f"({origins['port'][0]}); choose another, or 0 for no metrics listener"
+        )
+
+
+def _check_hostname(configuration: Configuration) -> None:
+    hostname = configuration.serve.hostname
+    try:
+        ipaddress.ip_address(hostname)
+    except ValueError:
+        is_numeric = re.fullmatch(r"[0-9.]+", hostname) is not None
+        label = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+        if (
+            is_numeric
+            or len(hostname) > 253
+            or not re.fullmatch(rf"{label}(?:\.{label})*", hostname)
+        ):
+            origin = configuration.origins["hostname"][0]
+            raise UsageError(
+                f"--hostname {hostname} ({origin}): expected an IPv4 or IPv6 address or a host name"
+            ) from None
+
+
+def _check_prompts(configuration: Configuration, index: int, model: ModelConfig) -> None:
+    if model.default_prompt is not None and model.default_prompt_name is not None:
+        origins = configuration.origins
+        raise UsageError(
+            f"--default-prompt ({origins['default-prompt'][index]}) and --default-prompt-name "
+            f"({origins['default-prompt-name'][index]}) exclude each other; drop one"
+        )

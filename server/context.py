@@ -1,0 +1,34 @@
+"""What every route may use: configuration, models, state, metrics, logs. Built once per server."""
+
+from dataclasses import dataclass, field
+
+from infinity_v3.server.body import BodyGate, BodyReader
+from infinity_v3.server.config import ServeConfig
+from infinity_v3.server.lifecycle import Lifecycle, Phase
+from infinity_v3.server.metrics import Metrics
+from infinity_v3.server.request_log import RequestLog
+from infinity_v3.server.served import ModelTable
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerContext:
+    """Event loop only. `models` is empty until all models are ready."""
+
+    config: ServeConfig
+    gate: BodyGate
+    reader: BodyReader
+    lifecycle: Lifecycle
+    metrics: Metrics
+    request_log: RequestLog
+    models: ModelTable = field(default_factory=ModelTable)
+
+    def phase(self) -> Phase:
+        """What the server as a whole is doing; reads cached states only."""
+        phase = self.lifecycle.overall()
+        is_up = phase in {Phase.READY, Phase.DRAINING}
+        return Phase.FAILED if is_up and self.models.failed() else phase
+
+    def model_phases(self) -> dict[str, str]:
+        """The same for each model."""
+        phases = {name: phase.value for name, phase in self.lifecycle.model_phases().items()}
+        return phases | dict.fromkeys(self.models.failed(), Phase.FAILED.value)

@@ -1,0 +1,195 @@
+"""The steps that every POST route shares, in the order of the contract, up to the route's own work."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from infinity_v3.runtime.errors import ErrorKind
+from infinity_v3.runtime.requests import Schedule, TextOptions, TruncationSide
+from infinity_v3.server.body import ClientGoneError
+from infinity_v3.server.codec import check_tree, decode
+from infinity_v3.server.context import ServerContext
+from infinity_v3.server.errors import HttpError, malformed, validation
+from infinity_v3.server.exchange import Exchange, Reply
+from infinity_v3.server.lifecycle import Phase
+from infinity_v3.server.schemas import RoutedBody, TextBody
+from infinity_v3.server.served import ModelTable, ServedModel
+
+BodyT = TypeVar("BodyT", bound=RoutedBody)
+RETRY_NOT_READY_S = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[BodyT]):
+    """One parsed and routed request."""
+
+    context: ServerContext
+    exchange: Exchange
+    model: ServedModel
+    body: BodyT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Generic[BodyT]):
+    """A POST route: its body type and its work."""
+
+    body_type: type[BodyT]
+    work: Callable[[Call[BodyT]], Awaitable[Reply]]
+
+    async def run(self, context: ServerContext, exchange: Exchange) -> Reply:
+        """Answer one request.
+
+        Raises:
+            HttpError: any refusal of the contract.
+            ClientGoneError: nobody is left to answer.
+        """
+        require_ready(context)
+        context.lifecycle.admit()
+        body = await self._receive(context, exchange)
+        model = _route(context.models, body, exchange)
+        call = Call(context=context, exchange=exchange, model=model, body=body)
+        with _ClientWatch(exchange):
+            return await self.work(call)
+
+    async def _receive(self, context: ServerContext, exchange: Exchange) -> BodyT:
+        with context.gate.enter() as lease:
+            raw = await context.reader.read(exchange, lease)
+            return convert(decode(raw.data, raw.media_type), self.body_type)
+
+
+def require_ready(context: ServerContext) -> None:
+    """Refuse inference unless every model is ready.
+
+    Raises:
+        HttpError: 503.
+    """
+    phase = context.phase()
+    if phase is not Phase.READY:
+        raise not_ready(phase.value)
+
+
+def require_loaded(context: ServerContext) -> None:
+    """Refuse facts about models before there are any.
+
+    Raises:
+        HttpError: 503.
+    """
+    if not context.models:
+        raise not_ready(context.phase().value)
+
+
+def not_ready(state: str) -> HttpError:
+    """The 503 of a server that cannot take requests now."""
+    return HttpError(
+        ErrorKind.UNHEALTHY,
+        f"the server is not ready: {state}",
+        headers=(("retry-after", str(RETRY_NOT_READY_S)),),
+    )
+
+
+def _route(models: ModelTable, body: RoutedBody, exchange: Exchange) -> ServedModel:
+    model = models.route(body.model)
+    exchange.outcome.model = model.name
+    return model
+
+
+def convert(value: object, body_type: type[BodyT]) -> BodyT:
+    """Check a document against a body type, strictly.
+
+    Raises:
+        HttpError: 422 naming the field path; 400 where the document itself is not allowed.
+    """
+    try:
+        body = msgspec.convert(value, body_type, strict=True)
+    except msgspec.ValidationError as error:
+        check_tree(value)
+        raise _type_error(str(error)) from None
+    assert isinstance(value, dict), "a body type is an object; this is a bug"
+    known = body_type.__struct_fields__
+    for key, extra in value.items():
+        if key not in known:
+            if not isinstance(key, str):
+                raise malformed("map keys must be strings")
+            check_tree([extra])
+    return body
+
+
+def _type_error(message: str) -> HttpError:
+    reason, _, path = message.partition(" - at ")
+    path = path.strip("`").removeprefix("$").removeprefix(".")
+    if not path:
+        return validation(f"the body does not fit: {reason}")
+    return validation(f"`{path}`: {reason}", param=path)
+
+
+class _ClientWatch:
+    """Cancels the current task when the client leaves, and says so with ClientGoneError."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._is_gone = False
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "requests run in tasks; this is a bug"
+
+        def leave(_: object) -> None:
+            if self._is_watching:
+                self._is_gone = True
+                task.cancel()
+
+        self._is_watching = True
+        self._watch = self._exchange.protocol.client_disconnect()
+        self._watch.add_done_callback(leave)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._is_watching = False
+        self._watch.cancel()
+        if self._is_gone:
+            raise ClientGoneError("the client closed the connection") from None
+
+
+def schedule_of(call: Call[BodyT]) -> Schedule:
+    """Priority of the body and deadline of the headers."""
+    return Schedule(
+        is_priority=call.body.service_tier == "priority", deadline_s=_deadline_s(call.exchange)
+    )
+
+
+def _deadline_s(exchange: Exchange) -> float | None:
+    """The earlier of the two deadline headers on the monotonic clock; malformed ones are ignored."""
+    now = time.monotonic()
+    moments = []
+    timeout_ms = _milliseconds(exchange.header("request-timeout-ms"))
+    if timeout_ms is not None:
+        moments.append(exchange.started_s + timeout_ms / 1e3)
+    epoch_ms = _milliseconds(exchange.header("request-deadline-ms"))
+    if epoch_ms is not None:
+        moments.append(now + epoch_ms / 1e3 - time.time())
+    return min(moments, default=None)
+
+
+def _milliseconds(text: str | None) -> int | None:
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 15
+    return int(text) if is_number and text is not None else None
+
+
+def text_options(body: TextBody, *, truncate_prompt_tokens: int | None = None) -> TextOptions:
+    """The options of a text request in the runtime's words.
+
+    Args:
+        truncate_prompt_tokens: -1 = cut at the model's limit, positive = cut there; checked by the service.
+    """
+    side = TruncationSide(body.truncation_direction.lower())
+    if truncate_prompt_tokens is None:
+        return TextOptions(
+            truncate=body.truncate, truncation_side=side, prompt_name=body.prompt_name
+        )
+    limit = None if truncate_prompt_tokens == -1 else truncate_prompt_tokens
+    return TextOptions(
+        truncate=True, truncation_side=side, max_tokens=limit, prompt_name=body.prompt_name
+    )

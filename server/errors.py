@@ -1,0 +1,215 @@
+"""The one table from errors to HTTP: status, nested type and body shape. Knows nothing of routes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import orjson
+
+from infinity_v3.runtime.errors import ErrorKind, InferenceError
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class HttpErrorKind(str, Enum):
+    """Errors that only HTTP knows, in the vocabulary of the wire."""
+
+    MALFORMED = "Malformed"
+    UNAUTHORIZED = "Unauthorized"
+    NOT_FOUND = "NotFound"
+    METHOD_NOT_ALLOWED = "MethodNotAllowed"
+    PAYLOAD_TOO_LARGE = "PayloadTooLarge"
+    UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType"
+
+
+AnyKind = ErrorKind | HttpErrorKind
+
+
+class Shape(str, Enum):
+    """Family of error bodies a route answers with."""
+
+    TEI = "tei"
+    OPENAI = "openai"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRow:
+    """How one kind appears on the wire; `failure` and `rejection` are the label values of its metrics."""
+
+    status: int
+    code: str
+    nested_type: str
+    failure: str | None = None
+    rejection: str | None = None
+
+
+_INVALID = "invalid_request_error"
+_SERVER = "server_error"
+
+ERROR_TABLE: Mapping[AnyKind, ErrorRow] = {
+    ErrorKind.EMPTY: ErrorRow(
+        status=400,
+        code="empty_input",
+        nested_type=_INVALID,
+        failure="validation",
+        rejection="empty",
+    ),
+    ErrorKind.VALIDATION: ErrorRow(
+        status=422,
+        code="invalid_value",
+        nested_type=_INVALID,
+        failure="validation",
+        rejection="validation",
+    ),
+    ErrorKind.TOKENIZER: ErrorRow(
+        status=422,
+        code="tokenizer_error",
+        nested_type=_INVALID,
+        failure="tokenization",
+        rejection="validation",
+    ),
+    ErrorKind.BACKEND: ErrorRow(
+        status=424, code="engine_error", nested_type=_SERVER, failure="inference"
+    ),
+    ErrorKind.OVERLOADED: ErrorRow(
+        status=429,
+        code="overloaded",
+        nested_type="rate_limit_error",
+        failure="overloaded",
+        rejection="requests_limit",
+    ),
+    ErrorKind.REQUEST_TIMEOUT: ErrorRow(
+        status=408,
+        code="request_timeout",
+        nested_type=_SERVER,
+        failure="dropped",
+        rejection="timeout",
+    ),
+    ErrorKind.UNHEALTHY: ErrorRow(
+        status=503, code="not_ready", nested_type=_SERVER, rejection="not_ready"
+    ),
+    ErrorKind.INTERNAL: ErrorRow(
+        status=500, code="internal_error", nested_type=_SERVER, failure="inference"
+    ),
+    HttpErrorKind.MALFORMED: ErrorRow(
+        status=400, code="malformed_body", nested_type=_INVALID, rejection="malformed"
+    ),
+    HttpErrorKind.UNAUTHORIZED: ErrorRow(
+        status=401, code="invalid_api_key", nested_type="authentication_error", rejection="auth"
+    ),
+    HttpErrorKind.NOT_FOUND: ErrorRow(status=404, code="not_found", nested_type="not_found_error"),
+    HttpErrorKind.METHOD_NOT_ALLOWED: ErrorRow(
+        status=405, code="method_not_allowed", nested_type=_INVALID
+    ),
+    HttpErrorKind.PAYLOAD_TOO_LARGE: ErrorRow(
+        status=413, code="payload_too_large", nested_type=_INVALID, rejection="payload"
+    ),
+    HttpErrorKind.UNSUPPORTED_MEDIA_TYPE: ErrorRow(
+        status=415, code="unsupported_media_type", nested_type=_INVALID, rejection="media_type"
+    ),
+}
+
+_CODE_NESTED_TYPES = {"unsupported_task": _INVALID}
+_CODE_FAILURES = {"batch_too_large": "batch_size", "unsupported_task": "model_type"}
+_CODE_REJECTIONS = {
+    "unsupported_task": "unsupported_task",
+    "model_not_found": "model_not_found",
+}
+_EMPTY_PREFIX = "Input validation error: "
+
+
+class HttpError(Exception):
+    """A request that is answered with an error.
+
+    Attributes:
+        kind: row of the table.
+        code: machine-readable reason; None = the row's.
+        message: one sentence without request texts.
+        item: zero-based position in the request's list; becomes a suffix.
+        param: request field at fault, for the OpenAI shape.
+        headers: further reply headers.
+    """
+
+    def __init__(
+        self,
+        kind: AnyKind,
+        message: str,
+        *,
+        code: str | None = None,
+        item: int | None = None,
+        param: str | None = None,
+        headers: Headers = (),
+    ) -> None:
+        self.kind = kind
+        self.row = ERROR_TABLE[kind]
+        self.code = code or self.row.code
+        self.param = param
+        self.headers = headers
+        self.message = _sentence(kind, message, item)
+        super().__init__(self.message)
+
+    @property
+    def status(self) -> int:
+        return self.row.status
+
+    @property
+    def nested_type(self) -> str:
+        return _CODE_NESTED_TYPES.get(self.code, self.row.nested_type)
+
+    @property
+    def failure_label(self) -> str | None:
+        return _CODE_FAILURES.get(self.code, self.row.failure)
+
+    @property
+    def rejection_label(self) -> str | None:
+        if self.kind is ErrorKind.OVERLOADED and "--max-queue-tokens" in self.message:
+            return "tokens_limit"
+        return _CODE_REJECTIONS.get(self.code, self.row.rejection)
+
+
+def _sentence(kind: AnyKind, message: str, item: int | None) -> str:
+    suffix = "" if item is None else f" (item {item})"
+    is_bare = kind is ErrorKind.EMPTY and not message.startswith(_EMPTY_PREFIX)
+    prefix = _EMPTY_PREFIX if is_bare else ""
+    whole = prefix + message + suffix
+    return whole.encode("utf-8", "replace").decode("utf-8")
+
+
+def from_inference(error: InferenceError) -> HttpError:
+    """The HTTP error of a runtime error."""
+    headers: Headers = ()
+    if error.kind in {ErrorKind.OVERLOADED, ErrorKind.UNHEALTHY}:
+        seconds = min(60, max(1, error.retry_after_s or 1))
+        headers = (("retry-after", str(seconds)),)
+    return HttpError(error.kind, error.message, code=error.code, item=error.item, headers=headers)
+
+
+def error_body(error: HttpError, shape: Shape) -> bytes:
+    """The JSON body of an error in the route's shape."""
+    kind = error.kind.value
+    if shape is Shape.TEI:
+        return orjson.dumps({"error": error.message, "error_type": kind})
+    nested = {
+        "message": error.message,
+        "type": error.nested_type,
+        "param": error.param,
+        "code": error.code,
+    }
+    return orjson.dumps(
+        {"error": nested, "message": error.message, "type": kind, "code": error.status}
+    )
+
+
+def validation(message: str, *, code: str | None = None, param: str | None = None) -> HttpError:
+    """A 422."""
+    return HttpError(ErrorKind.VALIDATION, message, code=code, param=param)
+
+
+def malformed(message: str) -> HttpError:
+    """A 400 for bytes that are no document."""
+    return HttpError(HttpErrorKind.MALFORMED, message)
+
+
+def unsupported_task(message: str) -> HttpError:
+    """A 424 for a model that cannot do this."""
+    return HttpError(ErrorKind.BACKEND, message, code="unsupported_task")

@@ -1,0 +1,126 @@
+"""One request and its reply as the server sees them. Knows nothing of routes or models."""
+
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from infinity_v3.server.errors import Headers
+from infinity_v3.server.negotiation import JSON_TYPE
+
+_REQUEST_ID = re.compile(r"[\x20-\x7e]{1,128}")
+_ECHOED = ("x-baseten-customer-request-id", "x-typesafe-request-id")
+
+
+class ScopeHeaders(Protocol):
+    """Request headers; names are lower case."""
+
+    def get(self, key: str, default: str | None = None) -> str | None: ...
+
+
+class Scope(Protocol):
+    """The transport's description of a request; `path` is percent-decoded."""
+
+    proto: str
+    method: str
+    path: str
+    query_string: str
+    headers: ScopeHeaders
+
+
+class DisconnectWatch(Protocol):
+    """A future that ends when the client has left."""
+
+    def add_done_callback(self, callback: Callable[[object], object]) -> None: ...
+
+    def cancel(self) -> bool: ...
+
+
+class HttpProtocol(Protocol):
+    """The transport's side of one exchange. One `response_*` call ends it."""
+
+    def __call__(self) -> Awaitable[bytes]: ...
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    def client_disconnect(self) -> DisconnectWatch: ...
+
+    def response_empty(self, status: int, headers: list[tuple[str, str]]) -> None: ...
+
+    def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer. An empty body is sent without Content-Type."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON_TYPE
+    headers: Headers = ()
+    may_compress: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What the terminal record and the metrics say about a request; filled in as it is known."""
+
+    model: str = ""
+    is_counted: bool = False
+    is_batch: bool = False
+    num_items: int = 0
+    num_tokens: int = 0
+    tokenization_s: float = 0.0
+    queue_s: float = 0.0
+    inference_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request under way."""
+
+    method: str
+    path: str
+    query: str
+    headers: ScopeHeaders
+    protocol: HttpProtocol
+    request_id: str
+    started_s: float
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @classmethod
+    def of(cls, scope: Scope, protocol: HttpProtocol) -> "Exchange":
+        """Describe what the transport handed over."""
+        return cls(
+            method=scope.method,
+            path=scope.path,
+            query=scope.query_string,
+            headers=scope.headers,
+            protocol=protocol,
+            request_id=_request_id(scope.headers),
+            started_s=time.monotonic(),
+        )
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.started_s
+
+    def header(self, name: str) -> str | None:
+        """Value of a request header; `name` in lower case."""
+        return self.headers.get(name)
+
+    def echoed_headers(self) -> Headers:
+        """The request id and the identifiers of gateways, as they came."""
+        echoed = [("x-request-id", self.request_id)]
+        for name in _ECHOED:
+            value = self.headers.get(name)
+            if value and _REQUEST_ID.fullmatch(value):
+                echoed.append((name, value))
+        return tuple(echoed)
+
+
+def _request_id(headers: ScopeHeaders) -> str:
+    given = headers.get("x-request-id")
+    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

@@ -1,0 +1,82 @@
+"""Turns the `inputs` of a body into the items of a request. Knows nothing of routes or models."""
+
+from dataclasses import dataclass
+
+from infinity_v3.runtime.errors import ErrorKind
+from infinity_v3.runtime.requests import TextInput
+from infinity_v3.server.errors import HttpError, validation
+from infinity_v3.server.schemas import Element, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Items in request order. `has_conversation` says that some need a chat template; they are not in `items`."""
+
+    items: tuple[TextInput, ...]
+    is_list: bool
+    num_items: int
+    has_conversation: bool = False
+
+    @property
+    def num_characters(self) -> int:
+        """Characters of texts, ids of id arrays."""
+        return sum(map(len, self.items))
+
+
+def parse_items(value: str | list[Element], field: str) -> Items:
+    """Tell a bare item from a list of items.
+
+    Args:
+        value: the field, already of the right types.
+        field: its name, for messages.
+
+    Raises:
+        HttpError: 422 for mixed elements, 400 for an empty list.
+    """
+    if isinstance(value, str):
+        return Items(items=(value,), is_list=False, num_items=1)
+    if not value:
+        raise empty_list(field)
+    if isinstance(value[0], int):
+        return Items(items=(_ids(value, field),), is_list=False, num_items=1)
+    if isinstance(value[0], Message):
+        _check_all(value, Message, "message", field)
+        return Items(items=(), is_list=False, num_items=1, has_conversation=True)
+    items = [_item(element, f"{field}[{index}]") for index, element in enumerate(value)]
+    texts = tuple(item for item in items if item is not None)
+    return Items(
+        items=texts, is_list=True, num_items=len(items), has_conversation=len(texts) < len(items)
+    )
+
+
+def _item(element: Element, path: str) -> TextInput | None:
+    """A text, ids, or None for a conversation."""
+    if isinstance(element, str):
+        return element
+    if not isinstance(element, list):
+        raise validation(f"`{path}`: expected a text or an array of token ids", param=path)
+    if element and isinstance(element[0], Message):
+        _check_all(element, Message, "message", path)
+        return None
+    return _ids(element, path)
+
+
+def _ids(values: list[Element] | list[int | Message], path: str) -> tuple[int, ...]:
+    _check_all(values, int, "token id", path)
+    return tuple(value for value in values if isinstance(value, int))
+
+
+def _check_all(
+    values: list[Element] | list[int | Message], kind: type, noun: str, path: str
+) -> None:
+    for index, value in enumerate(values):
+        if not isinstance(value, kind):
+            place = f"{path}[{index}]"
+            raise validation(
+                f"`{place}`: expected a {noun} like the elements before it", param=place
+            )
+
+
+def empty_list(field: str) -> HttpError:
+    """The 400 for a list without items."""
+    return HttpError(ErrorKind.EMPTY, f"`{field}` cannot be empty", param=field)

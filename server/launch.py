@@ -1,0 +1,47 @@
+"""Brings the process up to the point where the server runs: logging, environment, ports, libraries.
+
+Knows nothing of routes or flags.
+"""
+
+import os
+import time
+
+from infinity_v3.server.config import Configuration
+from infinity_v3.server.config_report import changed_lines
+from infinity_v3.server.logs import set_up_logging
+from infinity_v3.server.native import prepare_environment, preload_libraries
+from infinity_v3.server.process import seconds_since_process_start
+from infinity_v3.server.sockets import bind_listeners
+
+
+def serve(configuration: Configuration) -> int:
+    """Serve until told to stop.
+
+    Returns:
+        The exit code: 0 drained, 1 the drain time was over.
+
+    Raises:
+        InfinityError: the server could not start.
+    """
+    config_s = seconds_since_process_start()
+    config = configuration.serve
+    logger = set_up_logging(config.log_level, is_json=config.json_output)
+    for warning in configuration.warnings:
+        logger.warning("%s", warning)
+    for line in changed_lines(configuration):
+        logger.info("%s", line)
+    prepare_environment(config, os.environ)
+    begun_s = time.perf_counter()
+    listeners = bind_listeners(configuration)
+    for warning in listeners.warnings:
+        logger.warning("%s", warning)
+    bind_s = time.perf_counter() - begun_s
+    preload_libraries()
+
+    # Imported now: loading the event loop and granian overlaps with mapping torch's libraries.
+    import asyncio
+
+    from infinity_v3.server.server import Server
+
+    server = Server(configuration, listeners, {"config": config_s, "bind": bind_s})
+    return asyncio.run(server.run())

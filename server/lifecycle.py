@@ -1,0 +1,96 @@
+"""What the server as a whole is doing, and which requests it still owes an answer.
+
+Event loop only. Knows nothing of HTTP or signals.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+
+class Phase(str, Enum):
+    """State of a model, or of the server as a whole."""
+
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Lifecycle:
+    """Phases of the models and the set of admitted requests."""
+
+    def __init__(self) -> None:
+        self._phases: dict[str, Phase] = {}
+        self._is_draining = False
+        self._admitted: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.is_out_of_time = False
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
+
+    @property
+    def num_admitted(self) -> int:
+        return len(self._admitted)
+
+    def set_phase(self, model: str, phase: Phase) -> None:
+        """Record what a model is doing."""
+        self._phases[model] = phase
+
+    def replace_models(self, phases: Mapping[str, Phase]) -> None:
+        """Forget the models known so far; used when their public names are known."""
+        self._phases = dict(phases)
+
+    def model_phases(self) -> Mapping[str, Phase]:
+        """Phase by model name."""
+        if self._is_draining:
+            return dict.fromkeys(self._phases, Phase.DRAINING)
+        return dict(self._phases)
+
+    def overall(self) -> Phase:
+        """The phase that decides about readiness: draining, else the least ready model's."""
+        if self._is_draining:
+            return Phase.DRAINING
+        order = (Phase.FAILED, Phase.LOADING, Phase.WARMING)
+        present = set(self._phases.values())
+        return next((phase for phase in order if phase in present or not present), Phase.READY)
+
+    def admit(self) -> None:
+        """Owe the current task's request an answer until `finish`."""
+        task = asyncio.current_task()
+        assert task is not None, "requests run in tasks; this is a bug"
+        self._admitted.add(task)
+        self._idle.clear()
+
+    def finish(self) -> None:
+        """The current task has answered, admitted or not."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._admitted.discard(task)
+        if not self._admitted:
+            self._idle.set()
+
+    def begin_drain(self) -> None:
+        """Admit nothing more."""
+        self._is_draining = True
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until every admitted request is answered; False when time is over."""
+        if not self._admitted:
+            return True
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def end_admitted(self) -> None:
+        """Cancel the requests that are still under way; each answers that time is over."""
+        self.is_out_of_time = True
+        for task in tuple(self._admitted):
+            task.cancel()

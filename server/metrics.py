@@ -1,0 +1,170 @@
+"""What the server measures, under the names of its contract. Label values never come from clients.
+
+Knows nothing of routes; `ModelObserver` is how the runtime reports.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infinity_v3.server.errors import HttpError
+from infinity_v3.server.exchange import Outcome
+from infinity_v3.server.metrics_text import Histogram, Registry
+
+if TYPE_CHECKING:
+    from infinity_v3.server.served import ServedModel
+
+_SECONDS = tuple(1.5e-5 * 1.5**step for step in range(35))
+_SIZES = tuple(2.0**step for step in range(13))
+_TOKENS = tuple(2.0**step for step in range(21))
+_OCCUPANCY = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_METHODS = {False: "single", True: "batch"}
+FAILURES = (
+    "batch_size",
+    "dropped",
+    "inference",
+    "missing_values",
+    "model_type",
+    "overloaded",
+    "tokenization",
+    "validation",
+)
+
+
+def _resident_bytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Metrics:
+    """All series that are not about one model; they exist from the start, at zero."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        counter = self.registry.counter
+        self._requests = {
+            is_batch: counter("te_request_count", "Inference requests", method=method)
+            for is_batch, method in _METHODS.items()
+        }
+        self._successes = {
+            is_batch: counter("te_request_success", "Requests answered 200", method=method)
+            for is_batch, method in _METHODS.items()
+        }
+        self._failures = {
+            label: counter("te_request_failure", "Requests that failed", err=label)
+            for label in FAILURES
+        }
+        self._items = counter("te_embed_count", "Items to embed")
+        self._item_successes = counter("te_embed_success", "Items embedded")
+        self._request_times = self._times("te_request", "per request")
+        self._item_times = self._times("te_embed", "per item")
+        self.ready = self.registry.gauge("infinity_ready", "1 when /ready answers 200")
+        self.queue_size = self.registry.gauge("te_queue_size", "Queued items")
+        self.batch_sizes = self.registry.histogram("te_batch_next_size", "Items of a batch", _SIZES)
+        self.batch_tokens = self.registry.histogram(
+            "te_batch_next_tokens", "Tokens of a batch", _TOKENS
+        )
+        self.registry.gauge("process_resident_memory_bytes", "Resident memory").follow(
+            _resident_bytes
+        )
+
+    def _times(self, prefix: str, unit: str) -> tuple[Histogram, Histogram, Histogram, Histogram]:
+        def histogram(part: str) -> Histogram:
+            name = "_".join(filter(None, (prefix, part, "duration")))
+            return self.registry.histogram(name, f"Seconds {unit}", _SECONDS)
+
+        return histogram(""), histogram("tokenization"), histogram("queue"), histogram("inference")
+
+    def request_accepted(self, outcome: Outcome) -> None:
+        """Count an inference request that passed authentication and parsing."""
+        outcome.is_counted = True
+        self._requests[outcome.is_batch].add()
+        self._items.add(outcome.num_items)
+
+    def request_succeeded(self, outcome: Outcome, total_s: float) -> None:
+        """Count a 200 of an inference route, with its times."""
+        self._successes[outcome.is_batch].add()
+        self._item_successes.add(outcome.num_items)
+        parts = (total_s, outcome.tokenization_s, outcome.queue_s, outcome.inference_s)
+        for per_request, per_item, seconds in zip(
+            self._request_times, self._item_times, parts, strict=True
+        ):
+            per_request.observe(seconds)
+            per_item.observe(seconds, outcome.num_items)
+
+    def request_refused(self, outcome: Outcome, error: HttpError) -> None:
+        """Count an error reply, of any route."""
+        if error.rejection_label is not None:
+            self.registry.counter(
+                "infinity_rejected_total",
+                "Requests refused before inference",
+                model=outcome.model,
+                reason=error.rejection_label,
+            ).add()
+        if outcome.is_counted and error.failure_label is not None:
+            self._failures[error.failure_label].add()
+
+    def request_dropped(self, outcome: Outcome) -> None:
+        """Count a request whose client left."""
+        if outcome.is_counted:
+            self._failures["dropped"].add()
+
+    def follow_model(self, model: "ServedModel") -> None:
+        """Publish what is loaded and how busy it is."""
+        gauge, service, name = self.registry.gauge, model.service, model.name
+        tokens = gauge("infinity_queue_tokens", "Admitted unfinished tokens", model=name)
+        tokens.follow(lambda: service.stats().num_pending_tokens)
+        limit = gauge("infinity_queue_tokens_limit", "Limit of admitted tokens", model=name)
+        limit.set(service.stats().max_queue_tokens)
+        in_flight = gauge("infinity_requests_in_flight", "Occupied request slots", model=name)
+        in_flight.follow(lambda: service.stats().num_requests)
+        gauge(
+            "infinity_artifact_info",
+            "What is loaded",
+            model=name,
+            artifact_id=model.info.artifact_id,
+            target=model.info.target_name,
+        ).set(1)
+
+    def startup_measured(self, model: str, seconds: Mapping[str, float]) -> None:
+        """Publish start-up seconds by phase; `model` is "" for phases of the process."""
+        for phase, value in seconds.items():
+            self.registry.gauge(
+                "infinity_startup_seconds", "Start-up time by phase", model=model, phase=phase
+            ).set(round(value, 6))
+
+
+class ModelObserver:
+    """Receives what the runtime reports about one model. Safe from any thread."""
+
+    def __init__(
+        self, metrics: Metrics, *, model: str, max_input_tokens: int, max_batch_tokens: int
+    ) -> None:
+        registry = metrics.registry
+        self._metrics = metrics
+        self._max_batch_tokens = max_batch_tokens
+        bounds = [bound for bound in _TOKENS if bound <= max_input_tokens]
+        self._lengths = registry.histogram("te_request_input_length", "Tokens of an item", bounds)
+        self._occupancy = registry.histogram(
+            "infinity_batch_occupancy", "Batch tokens / max_batch_tokens", _OCCUPANCY, model=model
+        )
+        self._engine_s = registry.histogram(
+            "infinity_engine_seconds", "Seconds of one engine call", _SECONDS, model=model
+        )
+        self._tokens = registry.counter("infinity_tokens_total", "Tokens computed", model=model)
+
+    def batch_formed(self, *, num_items: int, num_tokens: int) -> None:
+        self._metrics.batch_sizes.observe(num_items)
+        self._metrics.batch_tokens.observe(num_tokens)
+        self._occupancy.observe(num_tokens / self._max_batch_tokens)
+
+    def batch_finished(self, *, engine_s: float, num_tokens: int) -> None:
+        self._engine_s.observe(engine_s)
+        self._tokens.add(num_tokens)
+
+    def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None:
+        self._lengths.observe(num_tokens)
+
+    def items_dropped(self, *, num_items: int) -> None:
+        """Dropped items are counted once per request, where the request ends."""

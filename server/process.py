@@ -1,0 +1,13 @@
+"""Facts about this process from the kernel."""
+
+import os
+import time
+from pathlib import Path
+
+
+def seconds_since_process_start() -> float:
+    """Age of the process; the kernel counts in hundredths of a second."""
+    stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+    start_ticks = int(stat.rpartition(")")[2].split()[19])
+    started_s = start_ticks / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

@@ -1,0 +1,88 @@
+"""Turns a `--model-id` value into an artifact directory, compiling a checkpoint once into the cache.
+
+Knows nothing of engines or HTTP.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import RefusedError, RunFailedError
+from infinity_v3.artifacts.host import HostCapabilities
+from infinity_v3.artifacts.layout import MANIFEST_FILE
+from infinity_v3.server.cache_key import cache_key, compile_order
+from infinity_v3.server.compile_child import CompileChild
+from infinity_v3.server.config import ModelConfig
+from infinity_v3.server.model_source import find_source
+
+_log = logging.getLogger("infinity_v3")
+
+
+class Resolver:
+    """Finds artifacts; blocking, so it runs beside the event loop."""
+
+    def __init__(self, cache: Path, host: HostCapabilities, child: CompileChild) -> None:
+        self._cache = cache
+        self._host = host
+        self._child = child
+
+    def resolve(self, config: ModelConfig) -> Path:
+        """The artifact directory of one model.
+
+        Raises:
+            UsageError: the value is no source.
+            InfinityError: compiling failed.
+        """
+        source = find_source(config.model_id, config.revision)
+        if source.path is not None and (source.path / MANIFEST_FILE).exists():
+            return source.path
+        order = compile_order(source, config, self._host)
+        folder = self._private_folder()
+        key = cache_key(order, self._host)
+        out = folder / key
+        with _exclusive(folder / f"{key}.lock"):
+            if (out / MANIFEST_FILE).exists():
+                _log.info("model %s: compiled earlier, found in %s", config.model_id, out)
+            else:
+                self._child.run(order, out)
+        return out
+
+    def _private_folder(self) -> Path:
+        folder = self._cache / "compiled"
+        try:
+            self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            owner = self._cache.stat().st_uid
+        except OSError as error:
+            raise RunFailedError(
+                f"--artifact-cache {self._cache}: cannot be used: {error.strerror}"
+            ) from None
+        if owner != os.getuid():
+            raise RefusedError(
+                f"--artifact-cache {self._cache}: belongs to user {owner}, not to {os.getuid()}; whoever owns it could "
+                "run code here: choose a directory of your own"
+            )
+        return folder
+
+
+def default_cache(environ: Mapping[str, str]) -> Path:
+    """`$XDG_CACHE_HOME/infinity_v3`, or below the home directory."""
+    root = environ.get("XDG_CACHE_HOME")
+    return Path(root) / "infinity_v3" if root else Path("~/.cache/infinity_v3").expanduser()
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file; a second server waits here until the first has compiled."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise RunFailedError(f"{path}: cannot be locked: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,131 @@
+"""The models being served, by public name, and what routes need of each. Knows nothing of HTTP messages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from infinity_v3.server.config import ModelConfig
+from infinity_v3.server.errors import HttpError, HttpErrorKind, validation
+
+if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside the server
+    from infinity_v3.runtime.model_info import ModelInfo
+    from infinity_v3.runtime.requests import (
+        DecodeRequest,
+        EmbedRequest,
+        EmbedTokensRequest,
+        TokenizeRequest,
+    )
+    from infinity_v3.runtime.results import EmbedResult
+    from infinity_v3.runtime.state import ServiceState, ServiceStats
+    from infinity_v3.runtime.tokens import TokenPiece
+
+
+class Service(Protocol):
+    """What routes use of `runtime.service.InferenceService`.
+
+    Obligations: called on the event loop; a cancelled call drops its queued items; errors of a request are
+    `InferenceError`. Every call takes one request slot while it runs.
+    """
+
+    @property
+    def state(self) -> "ServiceState": ...
+
+    def check_can_embed(self) -> None: ...
+
+    def check_can_embed_tokens(self) -> None: ...
+
+    async def embed(self, request: "EmbedRequest") -> "EmbedResult": ...
+
+    async def embed_tokens(self, request: "EmbedTokensRequest") -> "EmbedResult": ...
+
+    async def tokenize(
+        self, request: "TokenizeRequest"
+    ) -> "tuple[tuple[TokenPiece, ...], ...]": ...
+
+    async def decode(self, request: "DecodeRequest") -> tuple[str, ...]: ...
+
+    def stats(self) -> "ServiceStats": ...
+
+    def close(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """One model under its public name.
+
+    Attributes:
+        num_tokenizer_threads: the number in force.
+        created_s: when it became ready, seconds since the epoch.
+    """
+
+    name: str
+    service: Service
+    info: "ModelInfo"
+    config: ModelConfig
+    num_tokenizer_threads: int
+    created_s: int
+
+    def check_batch_size(self, num_items: int) -> None:
+        """Refuse requests with too many items.
+
+        Raises:
+            HttpError: 422.
+        """
+        limit = self.config.max_client_batch_size
+        if num_items > limit:
+            raise validation(
+                f"batch size {num_items} > maximum allowed batch size {limit} (--max-client-batch-size)",
+                code="batch_too_large",
+            )
+
+
+class ModelTable:
+    """Models in the order of the configuration; empty until all are ready."""
+
+    def __init__(self, models: Sequence[ServedModel] = ()) -> None:
+        self._by_name = {model.name: model for model in models}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def all(self) -> tuple[ServedModel, ...]:
+        """Every model, first configured first."""
+        return tuple(self._by_name.values())
+
+    def failed(self) -> tuple[str, ...]:
+        """Names of models whose engine is down."""
+        return tuple(
+            name for name, model in self._by_name.items() if model.service.state.value == "failed"
+        )
+
+    def find(self, name: str) -> ServedModel:
+        """The model of that public name.
+
+        Raises:
+            HttpError: 404.
+        """
+        if name not in self._by_name:
+            raise HttpError(
+                HttpErrorKind.NOT_FOUND,
+                f"model {name!r} is not served here; served: {self._names()}",
+                code="model_not_found",
+                param="model",
+            )
+        return self._by_name[name]
+
+    def route(self, name: str | None) -> ServedModel:
+        """The model a request means. With one model any name is accepted.
+
+        Raises:
+            HttpError: 422 when several are served and none is named, 404 for an unknown name.
+        """
+        if len(self._by_name) == 1:
+            return next(iter(self._by_name.values()))
+        if name is None:
+            raise validation(
+                f"`model` is required, several models are served: {self._names()}", param="model"
+            )
+        return self.find(name)
+
+    def _names(self) -> str:
+        return ", ".join(self._by_name)

@@ -1,0 +1,195 @@
+"""The life of a bound server: load, serve, drain. Knows nothing of what routes do."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from infinity_v3.server.app import App, all_routes, metrics_routes
+from infinity_v3.server.body import EXTRA_BODIES, BodyGate, BodyReader
+from infinity_v3.server.compile_child import CompileChild
+from infinity_v3.server.config import Configuration
+from infinity_v3.server.context import ServerContext
+from infinity_v3.server.lifecycle import Lifecycle, Phase
+from infinity_v3.server.metrics import Metrics
+from infinity_v3.server.process import seconds_since_process_start
+from infinity_v3.server.ready_report import ready_line
+from infinity_v3.server.request_log import RequestLog
+from infinity_v3.server.served import ModelTable, ServedModel
+from infinity_v3.server.sockets import Listeners, shown_address
+from infinity_v3.server.transport import Transport
+
+if TYPE_CHECKING:
+    from infinity_v3.server.startup import StartedModel
+
+_log = logging.getLogger("infinity_v3")
+_STOP_TIMEOUT_S = 3.0
+_FORCED_ANSWER_S = 1.0
+
+
+class Server:
+    """One process's server. `run` is called once, on a fresh event loop."""
+
+    def __init__(
+        self, configuration: Configuration, listeners: Listeners, seconds: Mapping[str, float]
+    ) -> None:
+        self._configuration = configuration
+        self._seconds = dict(seconds)
+        self._address = shown_address(listeners.main)
+        self._child = CompileChild(configuration.serve.huggingface_hub_cache)
+        self._context = _make_context(configuration)
+        self._listeners = listeners
+        self._stop = asyncio.Event()
+        self._num_signals = 0
+        self._is_loading = True
+
+    async def run(self) -> int:
+        """Serve until a signal; returns the exit code."""
+        transports = self._start_transports()
+        self._install_signals()
+        try:
+            self._publish(await self._load())
+            await self._stop.wait()
+            return await self._drain()
+        finally:
+            for transport in transports:
+                await transport.stop(_STOP_TIMEOUT_S)
+            self._close()
+
+    def _start_transports(self) -> list[Transport]:
+        context, listeners = self._context, self._listeners
+        options = {"with_http2": context.config.http2, "max_requests": context.gate.max_bodies}
+        transports = [Transport(App(context, all_routes()), listeners.main, **options)]
+        if listeners.metrics is not None:
+            transports.append(
+                Transport(App(context, metrics_routes()), listeners.metrics, **options)
+            )
+        for transport in transports:
+            transport.start()
+        return transports
+
+    def _install_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        """The first signal drains, the second ends the process at once; while loading there is nothing to drain."""
+        self._num_signals += 1
+        if self._num_signals > 1:
+            os._exit(128 + number)
+        _log.info("%s: shutting down", number.name)
+        if self._is_loading:
+            self._child.stop()
+            os._exit(0)
+        self._stop.set()
+
+    async def _load(self) -> "Sequence[StartedModel]":
+        from infinity_v3.server.startup import ModelStarter
+
+        loop, lifecycle = asyncio.get_running_loop(), self._context.lifecycle
+
+        def report(model: str, phase: Phase) -> None:
+            loop.call_soon_threadsafe(lifecycle.set_phase, model, phase)
+
+        starter = ModelStarter(self._configuration, self._child, report)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="infinity-start") as pool:
+            return await loop.run_in_executor(pool, starter.load_all)
+
+    def _publish(self, started: "Sequence[StartedModel]") -> None:
+        """Make the services and open the door."""
+        context = self._context
+        models = [_make_served(model, self._configuration, context.metrics) for model in started]
+        context.models = ModelTable(models)
+        context.lifecycle.replace_models(dict.fromkeys((m.name for m in models), Phase.READY))
+        context.metrics.queue_size.follow(
+            lambda: sum(model.service.stats().num_queued_items for model in models)
+        )
+        self._is_loading = False
+        self._seconds["total"] = seconds_since_process_start()
+        context.metrics.startup_measured("", self._seconds)
+        for model in started:
+            context.metrics.startup_measured(model.name, model.seconds)
+        text, fields = ready_line(self._address, self._seconds, started, models)
+        _log.info("%s", text, extra={"fields": fields})
+
+    async def _drain(self) -> int:
+        context = self._context
+        timeout_s = context.config.drain_timeout_s
+        context.lifecycle.begin_drain()
+        begun_s = time.monotonic()
+        is_drained = await context.lifecycle.wait_idle(timeout_s)
+        if not is_drained:
+            _log.error(
+                "%d requests unfinished after %g s", context.lifecycle.num_admitted, timeout_s
+            )
+            context.lifecycle.end_admitted()
+            await context.lifecycle.wait_idle(_FORCED_ANSWER_S)
+        _log.info("drained in %.3f s", time.monotonic() - begun_s)
+        return 0 if is_drained else 1
+
+    def _close(self) -> None:
+        self._child.stop()
+        self._context.request_log.close()
+        for model in self._context.models.all():
+            model.service.close()
+
+
+def _make_context(configuration: Configuration) -> ServerContext:
+    config = configuration.serve
+    metrics = Metrics()
+    lifecycle = Lifecycle()
+    for model in config.models:
+        lifecycle.set_phase(model.served_model_name or model.model_id, Phase.LOADING)
+    slots = sum(model.max_concurrent_requests for model in config.models)
+    context = ServerContext(
+        config=config,
+        gate=BodyGate(max_bodies=slots + EXTRA_BODIES),
+        reader=BodyReader(limit_bytes=config.payload_limit, timeout_s=config.body_read_timeout_s),
+        lifecycle=lifecycle,
+        metrics=metrics,
+        request_log=RequestLog(config.request_log),
+    )
+    metrics.ready.follow(lambda: float(context.phase() is Phase.READY))
+    return context
+
+
+def _make_served(
+    started: "StartedModel", configuration: Configuration, metrics: Metrics
+) -> ServedModel:
+    from infinity_v3.runtime.service import InferenceService
+    from infinity_v3.runtime.settings import ServiceSettings, default_tokenization_workers
+    from infinity_v3.server.metrics import ModelObserver
+
+    config, info = started.config, started.loaded.info
+    workers = config.tokenization_workers or default_tokenization_workers()
+    settings = ServiceSettings(
+        max_concurrent_requests=config.max_concurrent_requests,
+        max_queue_tokens=config.max_queue_tokens,
+        max_batch_requests=config.max_batch_requests,
+        priority_bonus_s=configuration.serve.priority_queue_bonus_ms / 1e3,
+        tokenization_workers=workers,
+        is_truncating=config.auto_truncate,
+    )
+    observer = ModelObserver(
+        metrics,
+        model=started.name,
+        max_input_tokens=info.max_input_tokens,
+        max_batch_tokens=info.max_batch_tokens,
+    )
+    service = InferenceService(started.loaded, settings, observer)
+    service.start()
+    served = ServedModel(
+        name=started.name,
+        service=service,
+        info=info,
+        config=config,
+        num_tokenizer_threads=workers,
+        created_s=int(time.time()),
+    )
+    metrics.follow_model(served)
+    return served

@@ -1,0 +1,68 @@
+"""Runs an application on granian's embedded server. The only file that knows granian."""
+
+import asyncio
+import logging
+import socket
+from typing import Protocol
+
+from granian.constants import HTTPModes
+from granian.net import SocketHolder
+from granian.server.embed import Server
+
+from infinity_v3.server.exchange import HttpProtocol, Scope
+from infinity_v3.server.sockets import BACKLOG
+
+_log = logging.getLogger("infinity_v3")
+# The transport stops accepting at this many connections; refusals must be answers of ours, so it is far above
+# what is admitted. Idle keep-alive connections count, too.
+_MIN_CONNECTIONS = 16384
+
+
+class RsgiApp(Protocol):
+    """What granian calls."""
+
+    async def __rsgi__(self, scope: Scope, protocol: HttpProtocol) -> None: ...
+
+
+class _BoundServer(Server):  # type: ignore[misc]  # granian ships no types for the embedded server
+    """granian binds with SO_REUSEPORT, which would let two servers share one port: it gets our socket instead."""
+
+    def __init__(self, listener: socket.socket, **options: object) -> None:
+        super().__init__(**options)
+        self._listener = listener
+
+    def _init_shared_socket(self) -> None:
+        self._shd = SocketHolder(self._listener.detach(), False, BACKLOG)
+        self._sfd = self._shd.get_fd()
+        self._ssp = None
+
+
+class Transport:
+    """One listener with its application. Event loop only."""
+
+    def __init__(
+        self, app: RsgiApp, listener: socket.socket, *, with_http2: bool, max_requests: int
+    ) -> None:
+        self._server = _BoundServer(
+            listener,
+            target=app,
+            http=HTTPModes.auto if with_http2 else HTTPModes.http1,
+            websockets=False,
+            log_enabled=False,
+            backlog=BACKLOG,
+            backpressure=max(_MIN_CONNECTIONS, 4 * max_requests),
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._server.serve())
+
+    async def stop(self, timeout_s: float) -> None:
+        """Finish what is being sent and close; gives up waiting after the timeout."""
+        if self._task is None:
+            return
+        self._server.stop()
+        done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
+        if not done:
+            _log.debug("connections were still open after %g s", timeout_s)

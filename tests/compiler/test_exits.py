@@ -1,0 +1,136 @@
+"""Whatever ends a command: one sentence on stderr and the right exit code."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from infinity_v3.artifacts.errors import (
+    GateFailedError,
+    InfinityError,
+    RefusedError,
+    RunFailedError,
+    UsageError,
+)
+from infinity_v3.compiler.exits import run_to_exit_code
+from infinity_v3.compiler.interrupt import TerminatedError, signals_as_exceptions
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (InfinityError("a"), 1, "error: a\n"),
+        (RunFailedError("b"), 1, "error: b\n"),
+        (UsageError("c"), 2, "error: c\n"),
+        (RefusedError("d"), 3, "error: d\n"),
+        (GateFailedError("e"), 4, "error: e\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (TerminatedError(signal.SIGTERM), 143, "error: terminated\n"),
+        (TerminatedError(signal.SIGHUP), 129, "error: terminated\n"),
+        (MemoryError(), 1, "error: out of memory; free some or compile a smaller model\n"),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out/x"),
+            1,
+            "error: /out/x: no space left on device; free some space there or choose another --out\n",
+        ),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"), 1, "error: /x: permission denied\n"),
+        (OSError("odd"), 1, "error: odd\n"),
+    ],
+)
+def test_one_sentence(
+    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_to_exit_code(raising(error)) == code
+    assert capsys.readouterr() == ("", text)
+
+
+def test_success_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_to_exit_code(lambda: None) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_only_a_bug_shows_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_to_exit_code(raising(ZeroDivisionError("oops"))) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "ZeroDivisionError: oops" in shown
+    assert shown.endswith("error: this is a bug in infinity-compile; please report the lines above\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError), (signal.SIGHUP, TerminatedError)],
+)
+def test_signals_become_exceptions(number: signal.Signals, expected: type[BaseException]) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(expected), signals_as_exceptions():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_in_the_same_breath_does_not_cut_the_clean_up() -> None:
+    cleaned = False
+    with pytest.raises(KeyboardInterrupt), signals_as_exceptions():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            cleaned = True
+    assert cleaned
+
+
+def test_a_later_signal_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("infinity_v3.compiler.interrupt.time.monotonic", lambda: now_s)
+    with pytest.raises(KeyboardInterrupt) as caught, signals_as_exceptions():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            now_s = 2.0
+            signal.raise_signal(signal.SIGINT)
+    assert isinstance(caught.value.__context__, KeyboardInterrupt)
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_as_exceptions():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def run_script(script: str, **options: int) -> "subprocess.Popen[str]":
+    code = f"import sys\nfrom infinity_v3.compiler.exits import run_to_exit_code\n{script}"
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_a_closed_pipe() -> None:
+    read_end, write_end = os.pipe()
+    process = run_script(
+        "sys.exit(run_to_exit_code(lambda: sys.stdout.write('x' * 1_000_000) and None))", stdout=write_end
+    )
+    os.close(write_end)
+    os.close(read_end)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (1, "error: the reader of the output went away before its end\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is missing")  # noqa: PTH110
+def test_results_to_a_full_disk() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        process = run_script("sys.exit(run_to_exit_code(lambda: print('result')))", stdout=full.fileno())
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err == "error: no space left on device; free some space there or choose another --out\n"

@@ -1,0 +1,111 @@
+"""The table and the JSON of `inspect`, on hosts that can and cannot run the artifact."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from infinity_v3.artifacts.codec import encode_manifest
+from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.host import HostCapabilities
+from infinity_v3.artifacts.store import Artifact
+from infinity_v3.compiler.inspection import (
+    inspect_artifact,
+    inspection_to_json,
+    inspection_to_text,
+    shown_bytes,
+)
+
+TARGET = "cpu-x86_64-avx2-f32"
+ABLE = HostCapabilities(arch="x86_64", isa=frozenset({"avx2"}), torch_version="2.13.0+cpu")
+UNABLE = replace(ABLE, isa=frozenset())
+
+
+def table(artifact: Artifact, host: HostCapabilities) -> list[str]:
+    text = inspection_to_text(inspect_artifact(artifact, host))
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_table_says_it_all(sample_artifact: Artifact) -> None:
+    lines = table(sample_artifact, ABLE)
+    for expected in (
+        "name sample",
+        "kind embedding",
+        f"id {sample_artifact.artifact_id}",
+        "architecture BertModel (bert)",
+        "parameters 12,345",
+        "max input 64 tokens (sentence_bert_config.json)",
+        "pooling mean",
+        "alternatives cls",
+        "dimensions 32",
+        "normalized yes",
+        f"target {TARGET}",
+        "engine aoti on cpu, float32",
+        "requires x86_64 avx2 torch 2.13",
+        "limits 64 tokens, 4 inputs",
+        "size 4 B",
+        "parity passed on 9 probes against eager, pooled.max_abs 1.25e-06",
+        "this host runs it",
+        "repository local",
+        "license mit",
+        "compiler g++ 12",
+        "at 2025-01-02T03:04:05+00:00",
+        "on Test CPU",
+        "label team search",
+        "warning cls assumed",
+    ):
+        assert expected in lines
+    assert any(line.startswith(f"targets/{TARGET}/model.so 4 B ") for line in lines)
+    assert not any("None" in line for line in lines)
+
+
+def test_the_table_says_what_the_host_lacks(sample_artifact: Artifact) -> None:
+    (line,) = [line for line in table(sample_artifact, UNABLE) if line.startswith("this host")]
+    assert line.startswith("this host cannot run it: needs the CPU feature avx2")
+
+
+def test_json_holds_manifest_build_and_host(sample_artifact: Artifact) -> None:
+    document = json.loads(json.dumps(inspection_to_json(inspect_artifact(sample_artifact, UNABLE))))
+    assert document["id"] == sample_artifact.artifact_id
+    assert document["manifest"] == json.loads(encode_manifest(sample_artifact.manifest))
+    assert document["build"]["labels"] == {"team": "search"}
+    assert document["host"][TARGET]["runs"] is False
+    assert "avx2" in document["host"][TARGET]["reason"]
+    runs = inspection_to_json(inspect_artifact(sample_artifact, ABLE))["host"]
+    assert runs == {TARGET: {"runs": True, "reason": None}}
+
+
+@pytest.fixture
+def copy(sample_artifact: Artifact, tmp_path: Path) -> Artifact:
+    path = Path(shutil.copytree(sample_artifact.path, tmp_path / "copy"))
+    return replace(sample_artifact, path=path)
+
+
+def test_an_artifact_without_a_build_record(copy: Artifact) -> None:
+    (copy.path / "build.json").unlink()
+    lines = table(copy, ABLE)
+    assert "parity passed on 9 probes against eager" in lines
+    assert not any(line.startswith("at ") for line in lines)
+
+
+@pytest.mark.parametrize("text", ['{"host": 3, "labels": [], "parity": 1, "warnings": "x"}', "{}"])
+def test_an_odd_build_record_is_harmless(copy: Artifact, text: str) -> None:
+    (copy.path / "build.json").write_text(text)
+    assert "name sample" in table(copy, ABLE)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
+def test_a_build_record_that_is_none(copy: Artifact, text: str) -> None:
+    (copy.path / "build.json").write_text(text)
+    with pytest.raises(RefusedError, match=r"build\.json"):
+        inspect_artifact(copy, ABLE)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3072.0 GiB")],
+)
+def test_sizes_for_people(num_bytes: int, shown: str) -> None:
+    assert shown_bytes(num_bytes) == shown

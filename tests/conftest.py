@@ -1,0 +1,45 @@
+"""Fixtures of the whole test tree, and the marks that follow from where a test lies."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from compiled import CompiledArtifacts, compile_checkpoint, minilm_checkpoint
+
+TESTS = Path(__file__).parent
+MARKED_FOLDERS = ("architecture", "e2e")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in MARKED_FOLDERS:
+            item.add_marker(folder)
+        if folder == "e2e":
+            # A file's servers are started in one worker only.
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all worker processes of this test run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def compiled_artifact(run_folder: Path) -> CompiledArtifacts:
+    """Call it with a key and a build function: see `compiled.CompiledArtifacts`."""
+    return CompiledArtifacts(run_folder / "compiled")
+
+
+@pytest.fixture(scope="session")
+def minilm_artifact(compiled_artifact: CompiledArtifacts) -> Path:
+    """all-MiniLM-L6-v2, compiled by the real program for every target that this host can build."""
+
+    def build(path: Path) -> None:
+        compile_checkpoint(minilm_checkpoint(), path)
+
+    return compiled_artifact("all-MiniLM-L6-v2", build)

@@ -1,0 +1,248 @@
+"""Loading: settings against the artifact, what is reported, and what is closed when something fails."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_artifact import make_manifest, make_target
+from fake_engine import WIDTH, FakeEngine
+from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError, UsageError
+from infinity_v3.artifacts.manifest import (
+    Heads,
+    Limits,
+    Pooling,
+    PoolingMode,
+    Prompts,
+    Target,
+)
+from infinity_v3.artifacts.store import Artifact
+from infinity_v3.runtime.batch_sizes import SizeSettings
+from infinity_v3.runtime.engine import EngineError, EngineLoadError, EngineSettings
+from infinity_v3.runtime.loading import LoadedModel, LoadSettings, load_model
+from tiny_models import VOCAB_SIZE, word_tokenizer
+
+ARTIFACT_ID = "sha256:" + "a" * 64
+OUTPUTS = ("pooled", "pooled_cls", "hidden")
+LENGTH = 64
+
+
+class Loader:
+    """Gives a fake engine instead of opening files."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+        self.settings: EngineSettings | None = None
+
+    def __call__(self, artifact: Artifact, target: Target, settings: EngineSettings) -> FakeEngine:
+        self.settings = settings
+        return self.engine
+
+
+def make_artifact(path: Path, **overrides: object) -> Artifact:
+    manifest = make_manifest(targets=(make_target(),))
+    changes: dict[str, object] = {
+        "model": replace(manifest.model, vocab_size=VOCAB_SIZE, max_input_tokens=LENGTH),
+        "tokenizer": replace(
+            manifest.tokenizer, length=replace(manifest.tokenizer.length, max_tokens=LENGTH)
+        ),
+        "heads": Heads(
+            pooling=Pooling(modes=(PoolingMode.MEAN,), alternatives=(PoolingMode.CLS,)),
+            dimensions=WIDTH,
+        ),
+        "prompts": Prompts(named={"query": "q: ", "passage": "p: "}, default="query"),
+        "graph": FakeEngine(outputs=OUTPUTS).graph,
+    }
+    manifest = replace(manifest, **(changes | overrides))  # type: ignore[arg-type]
+    (path / "tokenizer").mkdir()
+    word_tokenizer().save(str(path / manifest.tokenizer.file))
+    return Artifact(path=path, manifest=manifest, artifact_id=ARTIFACT_ID)
+
+
+def load(artifact: Artifact, settings: LoadSettings | None = None, **target: object) -> LoadedModel:
+    loader = Loader(FakeEngine(outputs=OUTPUTS))
+    chosen = make_target(**target)  # type: ignore[arg-type]
+    return load_model(artifact, chosen, settings or LoadSettings(), engine_loader=loader)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    return make_artifact(tmp_path)
+
+
+def test_facts_for_the_server(artifact: Artifact) -> None:
+    model = load(artifact)
+    info = model.info
+    assert (info.name, info.artifact_id) == ("fake-encoder", ARTIFACT_ID)
+    assert (info.max_input_tokens, info.width) == (LENGTH, WIDTH)
+    assert info.max_batch_tokens == 16384
+    assert info.fill_tokens <= info.max_batch_tokens
+    assert info.pooling == (PoolingMode.MEAN,)
+    assert info.prompt_names == ("query", "passage")
+    assert info.capabilities == {"embed", "embed_all", "tokenize"}
+    assert model.prompts.text(None) == "q: "
+    assert model.notes == ()
+    assert set(model.seconds) == {"load", "warmup"}
+
+
+def test_an_artifact_without_token_output(tmp_path: Path) -> None:
+    model = load(make_artifact(tmp_path, graph=FakeEngine(outputs=("pooled",)).graph))
+    assert model.info.capabilities == {"embed", "tokenize"}
+
+
+def test_warm_up_is_one_short_call_of_every_output(artifact: Artifact) -> None:
+    model = load(artifact)
+    engine = model.engine
+    assert isinstance(engine, FakeEngine)
+    (batch,) = engine.batches
+    assert 2 <= sum(len(ids) for ids in batch) <= 64
+    assert engine.outputs == [frozenset(OUTPUTS)]
+
+
+def test_threads_reach_the_engine(artifact: Artifact) -> None:
+    loader = Loader(FakeEngine(outputs=OUTPUTS))
+    load_model(artifact, make_target(), LoadSettings(num_threads=3), engine_loader=loader)
+    assert loader.settings == EngineSettings(num_threads=3)
+    loader = Loader(FakeEngine(outputs=OUTPUTS))
+    load_model(artifact, make_target(), LoadSettings(), engine_loader=loader)
+    assert loader.settings is not None
+    assert loader.settings.num_threads >= 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "expected"),
+    [
+        (SizeSettings(), 16384, (64, 16384)),
+        (SizeSettings(max_sequence_length=10), 16384, (10, 16384)),
+        (SizeSettings(max_batch_tokens=64), 16384, (64, 64)),
+        (SizeSettings(max_batch_tokens=100, fill_tokens=500), 16384, (64, 100)),
+        (SizeSettings(max_sequence_length=10, max_batch_tokens=10), 16384, (10, 10)),
+        (SizeSettings(), 32768, (64, 16384)),
+        (SizeSettings(max_batch_tokens=20000), 32768, (64, 20000)),
+    ],
+)
+def test_sizes_in_force(
+    artifact: Artifact, sizes: SizeSettings, limit: int, expected: tuple[int, int]
+) -> None:
+    limits = Limits(max_tokens=limit, max_sequences=8)
+    model = load(artifact, LoadSettings(sizes=sizes), limits=limits)
+    assert (model.info.max_input_tokens, model.info.max_batch_tokens) == expected
+    assert model.info.fill_tokens <= expected[1]
+    assert model.info.max_batch_items == 8
+    assert model.notes == ()
+
+
+def test_defaults_give_way_and_say_so(artifact: Artifact) -> None:
+    model = load(artifact, limits=Limits(max_tokens=40, max_sequences=8))
+    assert (model.info.max_input_tokens, model.info.max_batch_tokens) == (40, 40)
+    lowered, shortened = model.notes
+    assert "--max-batch-tokens: default 16384 lowered to 40" in lowered
+    assert "from 64 to 40 tokens" in shortened
+
+
+def test_the_shorter_of_both_stored_limits_wins(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path)
+    facts = replace(artifact.manifest.model, max_input_tokens=30)
+    artifact = replace(artifact, manifest=replace(artifact.manifest, model=facts))
+    assert load(artifact).info.max_input_tokens == 30
+
+
+CONTRADICTIONS = [
+    (LoadSettings(sizes=SizeSettings(max_batch_tokens=16385)), "--max-batch-tokens 16385"),
+    (LoadSettings(sizes=SizeSettings(max_batch_tokens=0)), "expected 1 to 16384"),
+    (LoadSettings(sizes=SizeSettings(max_sequence_length=65)), "--max-sequence-length 65"),
+    (LoadSettings(sizes=SizeSettings(max_sequence_length=0)), "expected 1 to 64"),
+    (
+        LoadSettings(sizes=SizeSettings(max_sequence_length=20, max_batch_tokens=10)),
+        "raise --max-batch-tokens",
+    ),
+    (
+        LoadSettings(sizes=SizeSettings(max_batch_tokens=10, is_truncating=False)),
+        "--auto-truncate is off",
+    ),
+    (LoadSettings(pooling=PoolingMode.MAX), "expected one compiled into .*mean, cls"),
+    (LoadSettings(default_prompt_name="nope"), "expected one of query, passage"),
+    (LoadSettings(default_prompt_name="query", default_prompt="x"), "exclude each other"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), CONTRADICTIONS)
+def test_contradictions_are_refused_before_anything_is_opened(
+    artifact: Artifact, settings: LoadSettings, message: str
+) -> None:
+    def never(*_: object) -> FakeEngine:
+        raise AssertionError("the engine was opened")
+
+    with pytest.raises(UsageError, match=message):
+        load_model(artifact, make_target(), settings, engine_loader=never)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "output", "modes"),
+    [
+        (None, "pooled", (PoolingMode.MEAN,)),
+        (PoolingMode.MEAN, "pooled", (PoolingMode.MEAN,)),
+        (PoolingMode.CLS, "pooled_cls", (PoolingMode.CLS,)),
+    ],
+)
+def test_pooling_picks_an_output(
+    artifact: Artifact, wanted: PoolingMode | None, output: str, modes: tuple[PoolingMode, ...]
+) -> None:
+    model = load(artifact, LoadSettings(pooling=wanted))
+    assert (model.pooled_output, model.info.pooling) == (output, modes)
+    assert model.info.width == WIDTH
+
+
+@pytest.mark.parametrize(
+    ("settings", "default"),
+    [
+        (LoadSettings(), "q: "),
+        (LoadSettings(default_prompt_name="passage"), "p: "),
+        (LoadSettings(default_prompt="literal "), "literal "),
+        (LoadSettings(default_prompt=""), ""),
+    ],
+)
+def test_the_default_prompt(artifact: Artifact, settings: LoadSettings, default: str) -> None:
+    assert load(artifact, settings).prompts.text(None) == default
+
+
+def _without_tokenizer(artifact: Artifact, _: FakeEngine) -> None:
+    shutil.rmtree(artifact.path / "tokenizer")
+
+
+def _with_broken_tokenizer(artifact: Artifact, _: FakeEngine) -> None:
+    (artifact.path / "tokenizer/tokenizer.json").write_text("{")
+
+
+def _with_failing_warm_up(_: Artifact, engine: FakeEngine) -> None:
+    def fail() -> None:
+        raise EngineError("no kernel")
+
+    engine.poison = fail
+
+
+@pytest.mark.parametrize(
+    ("break_it", "error", "message"),
+    [
+        (_without_tokenizer, RefusedError, "expected a tokenizer.json"),
+        (_with_broken_tokenizer, RefusedError, "expected a tokenizer.json"),
+        (_with_failing_warm_up, RunFailedError, "warm-up call failed: no kernel"),
+    ],
+)
+def test_a_failed_load_closes_the_engine(
+    artifact: Artifact, break_it: object, error: type[InfinityError], message: str
+) -> None:
+    engine = FakeEngine(outputs=OUTPUTS)
+    assert callable(break_it)
+    break_it(artifact, engine)
+    with pytest.raises(error, match=message):
+        load_model(artifact, make_target(), LoadSettings(), engine_loader=Loader(engine))
+    assert engine.is_closed
+
+
+def test_an_engine_that_cannot_be_opened_is_refused(artifact: Artifact) -> None:
+    def refuse(*_: object) -> FakeEngine:
+        raise EngineLoadError("symbol missing")
+
+    with pytest.raises(RefusedError, match="cpu-x86_64-avx2-f32 cannot be loaded: symbol missing"):
+        load_model(artifact, make_target(), LoadSettings(), engine_loader=refuse)

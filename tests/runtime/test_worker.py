@@ -1,0 +1,242 @@
+"""The engine thread: retries, failures, death, and that every item ends once."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_engine import FakeEngine, pooled
+from infinity_v3.runtime.batch import EncodedText
+from infinity_v3.runtime.batcher import Batcher, BatchLimits
+from infinity_v3.runtime.observer import SilentObserver
+from infinity_v3.runtime.work import ItemFailure, Readout, Row, WorkItem, WorkOrder
+from infinity_v3.runtime.worker import (
+    MAX_FAILED_BATCHES,
+    BatchOutcome,
+    EngineWorker,
+    WorkerReports,
+)
+
+DEADLINE_S = 10.0
+BAD = 99
+
+
+class Nobody:
+    """The worker reports batches; receivers are the service's business."""
+
+    def item_done(
+        self, item: WorkItem, row: Row, *, queue_s: float, inference_s: float
+    ) -> None: ...
+
+    def item_failed(self, item: WorkItem, failure: ItemFailure) -> None: ...
+
+    def item_expired(self, item: WorkItem) -> None: ...
+
+    def item_dropped(self, item: WorkItem) -> None: ...
+
+
+class Bench:
+    """One worker on a fake engine, with its reports in queues."""
+
+    def __init__(self) -> None:
+        self.engine = FakeEngine()
+        self.outcomes: queue.Queue[BatchOutcome] = queue.Queue()
+        self.deaths: queue.Queue[str] = queue.Queue()
+        limits = BatchLimits(fill_tokens=64, max_tokens=64, max_items=64)
+        reports = WorkerReports(
+            batch_ended=self.outcomes.put, died=lambda: self.deaths.put("died")
+        )
+        self.worker = EngineWorker(
+            self.engine,
+            Batcher(limits, priority_bonus_s=1.0),
+            reports,
+            SilentObserver(),
+            position_offset=0,
+        )
+
+    def outcome(self) -> BatchOutcome:
+        return self.outcomes.get(timeout=DEADLINE_S)
+
+    def run(self, *token_ids: int) -> BatchOutcome:
+        self.worker.submit(make_items(*token_ids))
+        return self.outcome()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    bench.worker.start()
+    yield bench
+    bench.engine.gate.set()
+    bench.worker.stop()
+    assert bench.worker.join(DEADLINE_S)
+
+
+def make_items(*token_ids: int) -> list[WorkItem]:
+    order = WorkOrder(readout=Readout(output="pooled"), arrival_s=0.0)
+    return [
+        WorkItem(
+            encoded=EncodedText(input_ids=np.array([token_id, 1])),
+            position=position,
+            order=order,
+            receiver=Nobody(),
+        )
+        for position, token_id in enumerate(token_ids)
+    ]
+
+
+def failures(outcome: BatchOutcome) -> list[str | None]:
+    return [
+        result.code if isinstance(result, ItemFailure) else None for result in outcome.results
+    ]
+
+
+def test_a_batch_comes_back_in_order_in_one_report(bench: Bench) -> None:
+    outcome = bench.run(3, 4, 5)
+    for item, result, token_id in zip(outcome.items, outcome.results, (3, 4, 5), strict=True):
+        assert item.encoded.input_ids[0] == token_id
+        assert isinstance(result, np.ndarray)
+        np.testing.assert_array_equal(result, pooled([token_id, 1]))
+    assert outcome.num_tokens == 6
+    assert bench.outcomes.empty()
+    assert len(bench.engine.batches) == 1
+
+
+def test_everything_waiting_joins_the_next_batch(bench: Bench) -> None:
+    bench.engine.gate.clear()
+    bench.worker.submit(make_items(3))
+    assert bench.engine.entered.wait(DEADLINE_S)
+    for token_id in (4, 5, 6):
+        bench.worker.submit(make_items(token_id))
+    bench.engine.gate.set()
+    assert len(bench.outcome().items) == 1
+    assert len(bench.outcome().items) == 3
+
+
+def test_a_failed_batch_is_halved_once_and_only_the_bad_half_fails(bench: Bench) -> None:
+    bench.engine.failing_ids = {BAD}
+    outcome = bench.run(3, 4, 5, BAD)
+    assert failures(outcome) == [None, None, "engine_error", "engine_error"]
+    sizes = [len(batch) for batch in bench.engine.batches]
+    assert sizes == [4, 2, 2]
+    assert failures(bench.run(3)) == [None]
+
+
+def test_a_lone_failing_item_is_tried_twice(bench: Bench) -> None:
+    bench.engine.failing_ids = {BAD}
+    outcome = bench.run(BAD)
+    assert failures(outcome) == ["engine_error"]
+    assert len(bench.engine.batches) == 2
+    (result,) = outcome.results
+    assert isinstance(result, ItemFailure)
+    assert "out of memory" in result.message
+
+
+def test_a_passing_failure_is_not_seen_by_anyone(bench: Bench) -> None:
+    attempts = iter([True, False, False])
+
+    def fail_first() -> None:
+        if next(attempts):
+            raise MemoryError("no memory")
+
+    bench.engine.poison = fail_first
+    assert failures(bench.run(3, 4)) == [None, None]
+
+
+def test_non_finite_output_fails_only_its_item(bench: Bench) -> None:
+    bench.engine.non_finite_ids = {BAD}
+    outcome = bench.run(3, BAD, 5)
+    assert failures(outcome) == [None, "non_finite_output", None]
+    assert len(bench.engine.batches) == 1
+
+
+def test_the_engine_is_down_after_eight_failed_batches_and_up_after_a_success(
+    bench: Bench,
+) -> None:
+    bench.engine.failing_ids = {BAD}
+    for _ in range(MAX_FAILED_BATCHES - 1):
+        bench.run(BAD)
+    assert not bench.worker.is_down
+    bench.run(BAD)
+    assert bench.worker.is_down
+    bench.run(3)
+    assert not bench.worker.is_down
+
+
+def test_one_good_half_counts_as_success(bench: Bench) -> None:
+    bench.engine.failing_ids = {BAD}
+    for _ in range(MAX_FAILED_BATCHES + 1):
+        bench.run(3, BAD)
+    assert not bench.worker.is_down
+
+
+def test_dropped_items_are_not_run(bench: Bench) -> None:
+    bench.engine.gate.clear()
+    bench.worker.submit(make_items(3))
+    assert bench.engine.entered.wait(DEADLINE_S)
+    gone, stays = make_items(4, 5)
+    bench.worker.submit([gone, stays])
+    assert bench.worker.drop([gone]) == [gone]
+    assert bench.worker.num_queued_items == 1
+    bench.engine.gate.set()
+    bench.outcome()
+    assert bench.outcome().items == (stays,)
+    assert bench.worker.drop([stays]) == []
+
+
+def test_expired_items_are_reported_without_a_batch(bench: Bench) -> None:
+    (item,) = make_items(3)
+    item.order = replace(item.order, deadline_s=0.0)
+    bench.worker.submit([item])
+    outcome = bench.outcome()
+    assert outcome.expired == (item,)
+    assert outcome.items == ()
+    assert bench.engine.batches == []
+
+
+def test_stop_closes_the_engine_after_the_batch_under_way(bench: Bench) -> None:
+    bench.engine.gate.clear()
+    bench.worker.submit(make_items(3))
+    assert bench.engine.entered.wait(DEADLINE_S)
+    bench.worker.stop()
+    assert not bench.worker.join(0.05)
+    assert not bench.engine.is_closed
+    bench.engine.gate.set()
+    assert failures(bench.outcome()) == [None]
+    assert bench.worker.join(DEADLINE_S)
+    assert bench.engine.is_closed
+    assert bench.deaths.empty()
+
+
+def test_a_dying_thread_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_type))
+    bench = Bench()
+
+    def break_down() -> None:
+        raise KeyError("a bug")
+
+    bench.engine.poison = break_down
+    bench.worker.start()
+    bench.worker.submit(make_items(3))
+    assert bench.deaths.get(timeout=DEADLINE_S) == "died"
+    assert bench.worker.join(DEADLINE_S)
+    assert bench.worker.is_down
+    assert bench.engine.is_closed
+    assert seen == [KeyError]
+
+
+def test_mixed_readouts_ask_for_the_union_of_outputs(bench: Bench) -> None:
+    bench.engine.gate.clear()
+    bench.worker.submit(make_items(3))
+    assert bench.engine.entered.wait(DEADLINE_S)
+    vector, matrix = make_items(4, 5)
+    matrix.order = replace(matrix.order, readout=Readout(output="hidden", is_per_token=True))
+    bench.worker.submit([vector, matrix])
+    bench.engine.gate.set()
+    bench.outcome()
+    shapes = [result.shape for result in bench.outcome().results if isinstance(result, np.ndarray)]
+    assert shapes == [(8,), (2, 8)]
+    assert bench.engine.outputs == [frozenset({"pooled"}), frozenset({"pooled", "hidden"})]

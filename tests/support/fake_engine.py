@@ -1,0 +1,114 @@
+"""An engine without a model: its numbers follow from the ids, its delays and failures from the test.
+
+Implements the `Engine` protocol of the runtime. Knows nothing of services.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from infinity_v3.artifacts.manifest import Graph, Limits, TensorSpec
+from infinity_v3.runtime.batch import Batch
+from infinity_v3.runtime.engine import EngineError, EngineOutput
+from numpy.typing import NDArray
+
+WIDTH = 8
+DEADLINE_S = 10.0
+
+
+class FakeEngine:
+    """Deterministic engine.
+
+    Attributes:
+        batches: ids of every call, one tuple per sequence.
+        outputs: names asked for, by call.
+        failing_ids: a batch holding one of these fails.
+        non_finite_ids: a sequence holding one of these gets NaN.
+        poison: called first in every call; may raise anything.
+        gate: calls wait here; open unless a test closes it.
+        is_closed: `close` was called.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_tokens: int = 4096,
+        max_sequences: int = 512,
+        outputs: Sequence[str] = ("pooled", "hidden"),
+    ) -> None:
+        dims: dict[str, tuple[int | str, ...]] = {"hidden": ("T", WIDTH)}
+        self.graph = Graph(
+            inputs=(TensorSpec(name="input_ids", dtype="int64", dims=("T",)),),
+            outputs=tuple(
+                TensorSpec(name=name, dtype="float32", dims=dims.get(name, ("B", WIDTH)))
+                for name in outputs
+            ),
+        )
+        self.limits = Limits(max_tokens=max_tokens, max_sequences=max_sequences)
+        self.batches: list[tuple[tuple[int, ...], ...]] = []
+        self.outputs: list[frozenset[str]] = []
+        self.failing_ids: set[int] = set()
+        self.non_finite_ids: set[int] = set()
+        self.poison: Callable[[], None] = lambda: None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.is_closed = False
+        self._num_running = 0
+
+    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+        assert not self.is_closed, "run after close"
+        self._num_running += 1
+        assert self._num_running == 1, "two calls at a time"
+        try:
+            return self._run(batch, outputs)
+        finally:
+            self._num_running -= 1
+
+    def close(self) -> None:
+        assert self._num_running == 0, "closed under a running call"
+        assert not self.is_closed, "closed twice"
+        self.is_closed = True
+
+    def _run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+        sequences = split(batch)
+        self.batches.append(sequences)
+        self.outputs.append(outputs)
+        self.entered.set()
+        assert self.gate.wait(DEADLINE_S), "the test never opened the gate"
+        self.poison()
+        ids = {token for sequence in sequences for token in sequence}
+        if ids & self.failing_ids:
+            raise EngineError("out of memory")
+        tensors = {name: self._output(name, sequences) for name in outputs}
+        return EngineOutput(tensors=tensors)
+
+    def _output(self, name: str, sequences: Iterable[Sequence[int]]) -> NDArray[np.float32]:
+        make = hidden if name == "hidden" else pooled
+        parts = [self._spoil(make(ids), ids) for ids in sequences]
+        return np.concatenate(parts) if name == "hidden" else np.stack(parts)
+
+    def _spoil(self, values: NDArray[np.float32], ids: Sequence[int]) -> NDArray[np.float32]:
+        if self.non_finite_ids & set(ids):
+            values[..., -1] = np.nan
+        return values
+
+
+def split(batch: Batch) -> tuple[tuple[int, ...], ...]:
+    """Ids of each sequence of a batch."""
+    bounds = batch.cu_seqlens.tolist()
+    ids = batch.input_ids.tolist()
+    return tuple(tuple(ids[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+def hidden(ids: Sequence[int]) -> NDArray[np.float32]:
+    """(S, WIDTH): what the fake model gives for each token."""
+    tokens = np.asarray(ids, dtype=np.float64)[:, np.newaxis]
+    return np.sin(tokens * np.arange(1, WIDTH + 1)).astype(np.float32)
+
+
+def pooled(ids: Sequence[int]) -> NDArray[np.float32]:
+    """(WIDTH,): what the fake model gives for a sequence; order matters."""
+    weights = np.arange(1, len(ids) + 1, dtype=np.float64)[:, np.newaxis]
+    mean: NDArray[np.float64] = (hidden(ids) * weights).sum(axis=0) / len(ids)
+    return mean.astype(np.float32)
