@@ -38,6 +38,7 @@ def run_model(arguments: ModelArguments) -> None:
         InfinityError: nothing was published.
     """
     from infinity_v3.compiler.config_sources import resolve_request
+    from infinity_v3.compiler.disk_full import full_disk_as_one_sentence
     from infinity_v3.compiler.preflight import preflight
 
     resolved = resolve_request(flags=arguments.flags, environ=os.environ, config=arguments.config)
@@ -50,7 +51,8 @@ def run_model(arguments: ModelArguments) -> None:
     with progress.stage("load torch"):
         from infinity_v3.compiler.pipeline import compile_model
 
-    artifact = compile_model(resolved.request, progress)
+    with full_disk_as_one_sentence(resolved.request.out):
+        artifact = compile_model(resolved.request, progress)
     progress.finish()
     _print(_compiled(artifact, progress), _compiled_text(artifact), is_json=arguments.is_json)
 

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from infinity_v3.artifacts.errors import InfinityError
 from infinity_v3.compiler.interrupt import TerminatedError, signals_as_exceptions
@@ -31,13 +32,8 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
             sys.stdout.flush()
     except InfinityError as error:
         return _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _fail("interrupted", EXIT_INTERRUPTED)
-    except TerminatedError as error:
-        return _fail("terminated", 128 + error.signal_number)
-    except BrokenPipeError:
-        _discard_stdout()
-        return _fail("the reader of the output went away before its end", EXIT_FAILED)
+    except (KeyboardInterrupt, TerminatedError) as error:
+        return _interrupted(error)
     except OSError as error:
         if error.filename is None:
             _discard_stdout()  # it may be the results that could not be written
@@ -54,11 +50,19 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
 
 def describe_os_error(error: OSError) -> str:
     """Return one sentence that names the file, what failed and, where known, what to do."""
+    if isinstance(error, BrokenPipeError):
+        return "the reader of the output went away before its end"
     reason = (error.strerror or str(error) or type(error).__name__).lower()
     where = f"{error.filename}: " if error.filename is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{where}{reason}; free some space there or choose another --out"
     return f"{where}{reason}"
+
+
+def _interrupted(error: BaseException) -> int:
+    if isinstance(error, TerminatedError):
+        return _fail("terminated", 128 + error.signal_number)
+    return _fail("interrupted", EXIT_INTERRUPTED)
 
 
 def _fail(message: str, exit_code: int) -> int:
@@ -70,5 +74,5 @@ def _fail(message: str, exit_code: int) -> int:
 
 def _discard_stdout() -> None:
     # What is still buffered would raise again when the interpreter flushes at its end.
-    with suppress(OSError), open(os.devnull, "wb") as devnull:
+    with suppress(OSError), Path(os.devnull).open("wb") as devnull:
         os.dup2(devnull.fileno(), sys.stdout.fileno())

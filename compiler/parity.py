@@ -79,31 +79,35 @@ def compare(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.
     )
 
 
-def judge(name: str, alone: Comparison, batched: Comparison, bounds: ParityBounds, *, tokens: bool) -> list[str]:
-    """Sentences for every bound that an output breaks."""
-    max_abs = TOKEN_MAX_RELATIVE if tokens else bounds.max_abs
-    checks: list[tuple[bool, str]] = [
-        (not (alone.is_finite and batched.is_finite), f"{name}: an output is not finite"),
-    ]
-    if bounds.max_abs is not None and max_abs is not None:
-        checks.append(_above(f"{name}: difference from the reference", alone.max_abs, max_abs, alone.max_abs_at))
+def judge_reference(name: str, found: Comparison, bounds: ParityBounds, *, tokens: bool) -> list[str]:
+    """Sentences for every bound towards the reference that an output breaks."""
+    checks = []
+    if bounds.max_abs is not None:
+        allowed = TOKEN_MAX_RELATIVE if tokens else bounds.max_abs
+        checks.append(_above(f"{name}: difference from the reference", found, allowed))
     if bounds.min_cosine is not None:
-        checks.append(_below(f"{name}: cosine to the reference", alone.min_cosine, bounds.min_cosine, alone.min_cosine_at))
-    if bounds.batch_max_abs is not None:
-        checks.append(_above(f"{name}: difference alone against batched", batched.max_abs, bounds.batch_max_abs, batched.max_abs_at))
-    if bounds.batch_min_cosine is not None:
-        checks.append(
-            _below(f"{name}: cosine alone against batched", batched.min_cosine, bounds.batch_min_cosine, batched.min_cosine_at)
-        )
+        checks.append(_below(f"{name}: cosine to the reference", found, bounds.min_cosine))
     return [sentence for broken, sentence in checks if broken]
 
 
-def _above(what: str, found: float, bound: float, probe: int) -> tuple[bool, str]:
-    return not found <= bound, f"{what} is {found:.3g} on probe {probe}, allowed is {bound:g}"
+def judge_batching(name: str, found: Comparison, bounds: ParityBounds) -> list[str]:
+    """Sentences for every bound between alone and batched that an output breaks."""
+    checks = [(not found.is_finite, f"{name}: an output is not finite")]
+    if bounds.batch_max_abs is not None:
+        checks.append(_above(f"{name}: difference alone against batched", found, bounds.batch_max_abs))
+    if bounds.batch_min_cosine is not None:
+        checks.append(_below(f"{name}: cosine alone against batched", found, bounds.batch_min_cosine))
+    return [sentence for broken, sentence in checks if broken]
 
 
-def _below(what: str, found: float, bound: float, probe: int) -> tuple[bool, str]:
-    return not found >= bound, f"{what} is {found:.6f} on probe {probe}, needed is {bound:g}"
+def _above(what: str, found: Comparison, bound: float) -> tuple[bool, str]:
+    sentence = f"{what} is {found.max_abs:.3g} on probe {found.max_abs_at}, allowed is {bound:g}"
+    return not found.max_abs <= bound, sentence
+
+
+def _below(what: str, found: Comparison, bound: float) -> tuple[bool, str]:
+    sentence = f"{what} is {found.min_cosine:.6f} on probe {found.min_cosine_at}, needed is {bound:g}"
+    return not found.min_cosine >= bound, sentence
 
 
 def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:

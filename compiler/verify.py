@@ -9,20 +9,27 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from infinity_v3.artifacts.digest import DigestPolicy
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
+from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import Target
 from infinity_v3.artifacts.store import Artifact, open_artifact
-from infinity_v3.compiler.parity import Outputs, ParityReport, bounds_of, compare, judge
+from infinity_v3.artifacts.target import incompatibility
+from infinity_v3.compiler.parity import Comparison, Outputs, ParityReport, bounds_of, compare, judge_batching, judge_reference
 from infinity_v3.compiler.probes import Probes
+from infinity_v3.compiler.progress import Progress
 from infinity_v3.runtime.batch import EncodedText, pack
 from infinity_v3.runtime.engine import Engine, EngineSettings, load_engine
+
+if TYPE_CHECKING:
+    from infinity_v3.compiler.reference_outputs import ReferenceOutputs
 
 _PROBES = "probes.npz"
 _FOUND = "found.npz"
@@ -35,7 +42,7 @@ def verify_target(
 
     Args:
         artifact_path: an artifact directory, staged or published.
-        reference: outputs of the first `probes.referenced` inputs.
+        reference: outputs of the first `probes.referenced` inputs; empty = compare alone against batched only.
 
     Raises:
         RunFailedError: the engine could not be loaded, crashed or failed on a probe.
@@ -44,20 +51,16 @@ def verify_target(
     bounds = bounds_of(target.precision)
     figures: dict[str, float] = {}
     failures: list[str] = []
-    for name in reference[0]:
+    for name in sorted(alone[0]):
         tokens = name == "hidden"
-        against_reference = compare(
-            [row[name] for row in alone[: probes.referenced]], [row[name] for row in reference], tokens=tokens
-        )
-        members = [member for batch in probes.batches for member in batch]
-        against_batch = compare([row[name] for row in batched], [alone[i][name] for i in members], tokens=tokens)
-        failures += judge(name, against_reference, against_batch, bounds, tokens=tokens)
-        figures |= {
-            f"{name}.max_abs": against_reference.max_abs,
-            f"{name}.min_cosine": against_reference.min_cosine,
-            f"{name}.batch_max_abs": against_batch.max_abs,
-            f"{name}.batch_min_cosine": against_batch.min_cosine,
-        }
+        against_batch = compare([row[name] for row in batched], _members(alone, probes, name), tokens=tokens)
+        figures |= _figures(f"{name}.batch_", against_batch)
+        failures += judge_batching(name, against_batch, bounds)
+        if reference:
+            found = [row[name] for row in alone[: probes.referenced]]
+            against_reference = compare(found, [row[name] for row in reference], tokens=tokens)
+            figures |= _figures(f"{name}.", against_reference)
+            failures += judge_reference(name, against_reference, bounds, tokens=tokens)
     return ParityReport(
         target=target.name,
         reference=reference_name,
@@ -67,6 +70,15 @@ def verify_target(
         figures=figures,
         failures=tuple(failures),
     )
+
+
+def _members(alone: Sequence[Outputs], probes: Probes, name: str) -> list[NDArray[np.float32]]:
+    """Outputs of inputs run alone, in the order in which the batches hold them."""
+    return [alone[member][name] for batch in probes.batches for member in batch]
+
+
+def _figures(prefix: str, comparison: Comparison) -> dict[str, float]:
+    return {f"{prefix}max_abs": comparison.max_abs, f"{prefix}min_cosine": comparison.min_cosine}
 
 
 def _run_in_child(
@@ -116,15 +128,44 @@ def _split(arrays: Mapping[str, NDArray[np.float32]], part: str, lengths: Sequen
     return [*rows]
 
 
-def verify_published(artifact: Artifact, checks: Callable[[Target], ParityReport]) -> tuple[ParityReport, ...]:
-    """Apply `checks` to every target of a published artifact.
+def verify_artifact(artifact: Artifact, checkpoint: Path | None, progress: Progress) -> tuple[ParityReport, ...]:
+    """Verify every target of a published artifact that this host can run.
+
+    Args:
+        artifact: opened with its digests checked.
+        checkpoint: directory of the checkpoint it was compiled from; None = compare alone against batched only.
 
     Raises:
-        RefusedError: a target broke its bounds.
+        RefusedError: a target broke its bounds, this host can run none, or the checkpoint is another one.
+        RunFailedError: an engine could not be loaded or crashed.
     """
-    reports = tuple(checks(target) for target in artifact.manifest.targets)
+    host = detect_host()
+    targets = [target for target in artifact.manifest.targets if incompatibility(target, host) is None]
+    if not targets:
+        raise RefusedError(f"{artifact.path}: this host can run none of its targets; see infinity-compile inspect")
+    reference = _reference_of(artifact, checkpoint, progress)
+    reports = []
+    for target in targets:
+        with progress.stage(f"verify {target.name}"):
+            reports.append(
+                verify_target(
+                    artifact.path,
+                    target,
+                    reference.probes,
+                    reference.outputs,
+                    reference_name=reference.name,
+                    threads=host.num_cpus,
+                )
+            )
     refuse_failed(reports)
-    return reports
+    return tuple(reports)
+
+
+def _reference_of(artifact: Artifact, checkpoint: Path | None, progress: Progress) -> "ReferenceOutputs":
+    # Lazily, because the verifying child imports this module and must stay free of torch.
+    from infinity_v3.compiler.reverify import probes_of, reference_of
+
+    return probes_of(artifact) if checkpoint is None else reference_of(artifact, checkpoint, progress)
 
 
 def refuse_failed(reports: Sequence[ParityReport]) -> None:

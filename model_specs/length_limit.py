@@ -58,7 +58,7 @@ def _stated_rule(config: HubConfig, usable: int) -> tuple[LengthRule, tuple[str,
     table = LengthRule(max_tokens=usable, source=_relative(config, "config.json"))
     sentence = config.sentence
     if sentence is None or sentence.max_seq_length is None:
-        return table, _tokenizer_warnings(config, usable)
+        return _unstated_rule(config, table)
     source = _relative(config, sentence.file.name)
     if sentence.max_seq_length > usable:
         return table, (
@@ -69,14 +69,17 @@ def _stated_rule(config: HubConfig, usable: int) -> tuple[LengthRule, tuple[str,
     return LengthRule(max_tokens=sentence.max_seq_length, source=source), ()
 
 
-def _tokenizer_warnings(config: HubConfig, usable: int) -> tuple[str, ...]:
+def _unstated_rule(config: HubConfig, table: LengthRule) -> tuple[LengthRule, tuple[str, ...]]:
+    """The tokenizer's limit counts where sentence-transformers, too, would take it."""
     length = config.tokenizer.model_max_length
-    if length is None or length >= usable:
-        return ()
-    return (
-        f"tokenizer_config.json: model_max_length {length} does not limit the input, {usable} "
-        "positions do; "
-        f"keep to it with {OPTION} {length}",
+    if length is None or length >= table.max_tokens:
+        return table, ()
+    if config.modules is not None:
+        source = _relative(config, "tokenizer_config.json")
+        return LengthRule(max_tokens=length, source=source), ()
+    return table, (
+        f"tokenizer_config.json: model_max_length {length} does not limit the input, "
+        f"{table.max_tokens} positions do; keep to it with {OPTION} {length}",
     )
 
 

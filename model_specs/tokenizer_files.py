@@ -1,6 +1,5 @@
 """The tokenizer of a checkpoint: its files and what they say of lengths. Tokenises nothing."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,9 +133,3 @@ def _lowers_case(normalizer: JsonObject | None) -> bool:
     if kind == "BertNormalizer":
         return normalizer.flag("lowercase", default=True)
     return any(_lowers_case(step) for step in normalizer.children("normalizers"))
-
-
-def with_lowered_text(normalizer: Mapping[str, object] | None) -> Mapping[str, object]:
-    """The `normalizer` of tokenizer.json with a step in front that lowers the text."""
-    first: Mapping[str, object] = {"type": "Lowercase"}
-    return first if normalizer is None else {"type": "Sequence", "normalizers": [first, normalizer]}

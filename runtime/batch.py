@@ -1,4 +1,7 @@
-"""Packed batches: sequences laid end to end, without padding. Knows nothing of queues or engines."""
+"""Packed batches: sequences laid end to end, without padding.
+
+Knows nothing of queues or engines.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +55,8 @@ def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
 
     Args:
         texts: at least one; each with at least one token.
-        position_offset: position id of each sequence's first token (2 for RoBERTa-like models, else 0).
+        position_offset: position id of each sequence's first token (2 for RoBERTa-like models,
+            else 0).
     """
     lengths = np.fromiter((text.num_tokens for text in texts), dtype=np.int64, count=len(texts))
     assert lengths.all(), "an empty sequence reached the batch; this is a bug"

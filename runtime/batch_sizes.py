@@ -1,9 +1,13 @@
-"""How long an input and a batch may be, decided once at start-up. Knows nothing of engines or tokenizers."""
+"""How long an input and a batch may be, decided once at start-up.
+
+Knows nothing of engines or tokenizers.
+"""
 
 from dataclasses import dataclass
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Manifest, Target
+from infinity_v3.artifacts.profile import TargetProfile
 
 DEFAULT_MAX_BATCH_TOKENS = 16384
 DEFAULT_FILL_TOKENS = 4096
@@ -17,13 +21,11 @@ class SizeSettings:
     Attributes:
         max_batch_tokens: hard ceiling of one batch.
         max_sequence_length: cap per input.
-        fill_tokens: what batches are filled to.
         is_truncating: too long inputs are cut unless a request says otherwise.
     """
 
     max_batch_tokens: int | None = None
     max_sequence_length: int | None = None
-    fill_tokens: int | None = None
     is_truncating: bool = True
 
 
@@ -37,11 +39,20 @@ class BatchSizes:
     notes: tuple[str, ...]
 
 
-def resolve_sizes(manifest: Manifest, target: Target, settings: SizeSettings) -> BatchSizes:
+def resolve_sizes(
+    manifest: Manifest, target: Target, settings: SizeSettings, measured: TargetProfile
+) -> BatchSizes:
     """Fit the wishes to what the model and the target can do.
 
+    Args:
+        manifest: of the artifact.
+        target: the one to load.
+        settings: the wishes.
+        measured: what was measured for the target; gives what batches are filled to.
+
     Raises:
-        UsageError: an explicit value is impossible, or the batch budget would shorten inputs that must not be cut.
+        UsageError: an explicit value is impossible, or the batch budget would shorten inputs that
+            must not be cut.
     """
     notes: list[str] = []
     stored = min(manifest.tokenizer.length.max_tokens, manifest.model.max_input_tokens)
@@ -50,7 +61,7 @@ def resolve_sizes(manifest: Manifest, target: Target, settings: SizeSettings) ->
     wanted = settings.max_sequence_length or stored
     if max_batch_tokens < wanted:
         notes.append(_shorten(wanted, max_batch_tokens, settings))
-    fill_tokens = settings.fill_tokens or DEFAULT_FILL_TOKENS
+    fill_tokens = measured.fill_tokens or DEFAULT_FILL_TOKENS
     return BatchSizes(
         max_input_tokens=min(wanted, max_batch_tokens),
         max_batch_tokens=max_batch_tokens,
@@ -71,7 +82,8 @@ def _resolve_batch_tokens(target: Target, settings: SizeSettings, notes: list[st
         return min(DEFAULT_MAX_BATCH_TOKENS, limit)
     if not 1 <= wanted <= limit:
         raise UsageError(
-            f"--max-batch-tokens {wanted}: expected 1 to {limit}, what target {target.name} was compiled for"
+            f"--max-batch-tokens {wanted}: expected 1 to {limit}, "
+            f"what target {target.name} was compiled for"
         )
     return wanted
 
@@ -93,8 +105,8 @@ def _check_sequence_length(wanted: int | None, stored: int, max_batch_tokens: in
 def _shorten(wanted: int, max_batch_tokens: int, settings: SizeSettings) -> str:
     if not settings.is_truncating:
         raise UsageError(
-            f"--max-batch-tokens {max_batch_tokens}: inputs of up to {wanted} tokens would fit no batch and "
-            "--auto-truncate is off; raise it or set --max-sequence-length"
+            f"--max-batch-tokens {max_batch_tokens}: inputs of up to {wanted} tokens would fit no "
+            "batch and --auto-truncate is off; raise it or set --max-sequence-length"
         )
     return (
         f"longest input lowered from {wanted} to {max_batch_tokens} tokens, the size of one batch "

@@ -1,4 +1,4 @@
-"""Groups waiting items into batches under a token budget, first in first out, priority items earlier.
+"""Groups waiting items into batches under a token budget, first in first out.
 
 Knows nothing of threads, engines or clocks: callers pass the time in and hold their own lock.
 """
@@ -40,10 +40,10 @@ class NextBatch:
 
 
 class Batcher:
-    """Two queues, normal and priority; the head with the larger (waiting time + bonus) leaves first.
+    """Two queues, normal and priority; the head with the larger (waiting + bonus) leaves first.
 
-    Every operation costs amortised O(1) per item. A dropped item leaves the counters at once and its place in the
-    queue later.
+    Every operation costs amortised O(1) per item. A dropped item leaves the counters at once and
+    its place in the queue later.
     """
 
     def __init__(self, limits: BatchLimits, *, priority_bonus_s: float) -> None:
@@ -63,7 +63,7 @@ class Batcher:
         return self._normal.num_tokens + self._priority.num_tokens
 
     def append(self, items: Iterable[WorkItem]) -> None:
-        """Queue items in order; each is within `max_tokens`, and arrival times never go back within a lane."""
+        """Queue items in order of arrival; each is within `max_tokens`."""
         for item in items:
             assert item.num_tokens <= self._limits.max_tokens, (
                 "an item that fits no batch; this is a bug"
@@ -79,13 +79,6 @@ class Batcher:
         lane = self._priority if item.order.is_priority else self._normal
         lane.drop(item)
         return True
-
-    def drop_all(self) -> tuple[WorkItem, ...]:
-        """Empty the queue and give what was waiting, normal items first."""
-        waiting = (*self._normal.waiting(), *self._priority.waiting())
-        for item in waiting:
-            self.drop(item)
-        return waiting
 
     def next_batch(self, now_s: float) -> NextBatch:
         """Take the next batch: everything waiting, up to the fill budget and the item limit."""
@@ -117,7 +110,7 @@ def _is_expired(item: WorkItem, now_s: float) -> bool:
 
 
 class _Lane:
-    """One FIFO. Dropped items stay behind as shells until they reach the head or outnumber the rest."""
+    """One FIFO; dropped items stay as shells until they reach the head or outnumber the rest."""
 
     def __init__(self, *, bonus_s: float) -> None:
         self.num_items = 0
@@ -137,7 +130,7 @@ class _Lane:
             self._queue = deque(entry for entry in self._queue if not entry[1].is_dropped)
 
     def head_rank(self) -> tuple[float, int] | None:
-        """Smaller goes first: (arrival moved back by the bonus, order of arrival); None = nothing waits."""
+        """Smaller goes first: (arrival moved back by the bonus, sequence); None = nothing waits."""
         queue = self._queue
         while queue and queue[0][1].is_dropped:
             queue.popleft()
@@ -153,9 +146,6 @@ class _Lane:
         _, item = self._queue.popleft()
         item.is_taken = True
         self._count(item, -1)
-
-    def waiting(self) -> list[WorkItem]:
-        return [item for _, item in self._queue if not item.is_dropped]
 
     def _count(self, item: WorkItem, sign: int) -> None:
         self.num_items += sign

@@ -1,4 +1,7 @@
-"""Checks of one request before any work is spent on it, and the errors they raise. Knows nothing of queues."""
+"""Checks of one request before any work is spent on it, and the errors they raise.
+
+Knows nothing of queues.
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +10,7 @@ from infinity_v3.runtime.requests import TextInput
 
 
 def check_items(items: Sequence[TextInput], *, has_prompt_name: bool) -> None:
-    """Refuse an empty list, and the first item that is empty, holds a lone surrogate or cannot take a prompt.
+    """Refuse an empty list, and the first item that is empty, not Unicode or cannot take a prompt.
 
     Raises:
         InferenceError: EMPTY or VALIDATION, with the item's position.
@@ -70,7 +73,7 @@ def check_ids(ids: Sequence[int], vocab_size: int, position: int) -> None:
     """Refuse ids that the model has no embedding for.
 
     Raises:
-        InferenceError: VALIDATION, code invalid_token_id, naming the place in the item and the vocabulary size.
+        InferenceError: VALIDATION, code invalid_token_id, naming place and vocabulary size.
     """
     if min(ids) >= 0 and max(ids) < vocab_size:
         return
@@ -94,6 +97,6 @@ def invalid_value(message: str, position: int | None) -> InferenceError:
 
 
 def too_long(limit: int, found: int, unit: str, position: int) -> InferenceError:
-    """Build the error for an input that may not be truncated; `unit` is "tokens" or "characters"."""
+    """Build the error for an input that may not be cut; `unit` is "tokens" or "characters"."""
     message = f"`inputs` must have less than {limit} {unit}. Given: {found}"
     return InferenceError(ErrorKind.VALIDATION, "input_too_long", message, item=position)

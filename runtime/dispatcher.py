@@ -1,4 +1,4 @@
-"""Between the event loop and the engine thread: admits requests, hands their items over, brings results back.
+"""Between event loop and engine thread: admits requests, hands items over, brings results back.
 
 All methods belong to the event loop thread. Knows nothing of texts or HTTP.
 """
@@ -30,7 +30,9 @@ class Dispatcher:
         self._throughput = ThroughputMeter()
         self._admission = Admission(
             max_requests=settings.max_concurrent_requests,
-            max_queue_tokens=settings.queue_tokens(model.info.max_batch_tokens),
+            max_queue_tokens=settings.queue_tokens(
+                model.info.max_batch_tokens, model.measured_tokens_per_s
+            ),
             throughput=self._throughput,
         )
         self._worker = _make_worker(model, settings, observer, self._reports())
@@ -139,7 +141,7 @@ class Dispatcher:
             pending.abandon(not_ready("the server is going down"))
 
     def close(self, timeout_s: float) -> bool:
-        """End the engine thread, which closes the engine; False when it is inside a call after the timeout."""
+        """End the engine thread, which closes the engine; False when the timeout came first."""
         self.begin_drain()
         self.abort_pending()
         self._worker.stop()
@@ -182,7 +184,7 @@ class Dispatcher:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            # A closed loop means the server is gone and nobody waits; anything else is a bug of ours.
+            # A closed loop means the server is gone and nobody waits; anything else is our bug.
             if not self._loop.is_closed():
                 raise
 

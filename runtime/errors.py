@@ -1,4 +1,7 @@
-"""Errors of one request. Knows nothing of HTTP: the server's table turns a kind into a status and a body."""
+"""Errors of one request.
+
+Knows nothing of HTTP: the server's table turns a kind into a status and a body.
+"""
 
 from enum import Enum
 

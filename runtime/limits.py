@@ -1,4 +1,4 @@
-"""Admission: how many requests and tokens may be under way, and how long a refused client should wait.
+"""Admission: how many requests and tokens may be under way, and how long the refused should wait.
 
 Lives on the event loop thread, so it needs no lock. Knows nothing of queues, engines or HTTP.
 """
@@ -32,7 +32,7 @@ class ThroughputMeter:
 
 
 class Admission:
-    """Counts request slots and admitted, unfinished tokens. A request is admitted whole or refused whole."""
+    """Counts request slots and admitted, unfinished tokens; admits requests whole or not."""
 
     def __init__(
         self, *, max_requests: int, max_queue_tokens: int, throughput: ThroughputMeter
@@ -64,7 +64,8 @@ class Admission:
         """Count all tokens of one request, or none of them.
 
         Raises:
-            InferenceError: VALIDATION when no empty queue could hold them, OVERLOADED when this one cannot.
+            InferenceError: VALIDATION when not even an empty queue could hold them, OVERLOADED when
+                this one cannot.
         """
         if num_tokens > self.max_queue_tokens:
             raise InferenceError(
@@ -75,8 +76,8 @@ class Admission:
             )
         if self.num_tokens + num_tokens > self.max_queue_tokens:
             raise self._overloaded(
-                f"{self.num_tokens} of {self.max_queue_tokens} tokens are under way and the request has "
-                f"{num_tokens} (--max-queue-tokens)"
+                f"{self.num_tokens} of {self.max_queue_tokens} tokens are under way, "
+                f"the request has {num_tokens} (--max-queue-tokens)"
             )
         self.num_tokens += num_tokens
 

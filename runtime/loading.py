@@ -12,6 +12,7 @@ import numpy as np
 
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError, UsageError
 from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Target
+from infinity_v3.artifacts.profile import read_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch import EncodedText, pack
 from infinity_v3.runtime.batch_sizes import BatchSizes, SizeSettings, resolve_sizes
@@ -42,7 +43,7 @@ class LoadSettings:
         pooling: one of the poolings compiled in.
         default_prompt: literal prefix for requests that name no prompt; "" = none.
         default_prompt_name: key of the artifact's prompt table; excludes `default_prompt`.
-        num_threads: threads of one engine call.
+        num_threads: threads of one engine call; None = as measured, else all CPUs of this process.
     """
 
     sizes: SizeSettings = field(default_factory=SizeSettings)
@@ -58,6 +59,7 @@ class LoadedModel:
 
     Attributes:
         pooled_output: engine output that holds one vector per input; None where the model has none.
+        measured_tokens_per_s: throughput of the target as its profile records it, if it does.
         notes: one sentence for each default that had to give way; for the start-up log.
         seconds: start-up seconds by phase, "load" and "warmup".
     """
@@ -68,6 +70,7 @@ class LoadedModel:
     info: ModelInfo
     position_offset: int
     pooled_output: str | None
+    measured_tokens_per_s: float | None = None
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float]
 
@@ -94,7 +97,8 @@ def load_model(
         RunFailedError: the warm-up call failed.
     """
     manifest = artifact.manifest
-    sizes = resolve_sizes(manifest, target, settings.sizes)
+    measured = read_profile(artifact.path).of(target.name)
+    sizes = resolve_sizes(manifest, target, settings.sizes, measured)
     pooled = _resolve_pooling(manifest, settings.pooling)
     prompts = resolve_prompts(
         manifest.prompts,
@@ -103,7 +107,8 @@ def load_model(
     )
     timer = PhaseTimer()
     with timer.phase("load"):
-        engine, tokenizer = _open(artifact, target, sizes, settings.num_threads, engine_loader)
+        num_threads = settings.num_threads or measured.num_threads
+        engine, tokenizer = _open(artifact, target, sizes, num_threads, engine_loader)
     with timer.phase("warmup"):
         _warm_up(engine, manifest, sizes, target.name)
     return LoadedModel(
@@ -113,6 +118,7 @@ def load_model(
         info=_describe(artifact, target, sizes, pooled, prompts),
         position_offset=manifest.model.position_offset,
         pooled_output=None if pooled is None else pooled.output,
+        measured_tokens_per_s=measured.tokens_per_s,
         notes=sizes.notes,
         seconds=timer.seconds,
     )
@@ -171,9 +177,9 @@ def _missing_pooling(manifest: Manifest, wanted: PoolingMode) -> str:
     names = ["+".join(mode.value for mode in pooling.modes)]
     names += [mode.value for mode in pooling.alternatives]
     return (
-        f"--pooling {wanted.value}: expected one compiled into artifact {manifest.name} ({', '.join(names)}); "
-        f"compile it in: infinity-compile model {manifest.source.repository} --pooling {names[0]} "
-        f"--pooling {wanted.value} --out DIR"
+        f"--pooling {wanted.value}: expected one compiled into artifact {manifest.name} "
+        f"({', '.join(names)}); compile it in: infinity-compile model {manifest.source.repository} "
+        f"--pooling {names[0]} --pooling {wanted.value} --out DIR"
     )
 
 

@@ -1,4 +1,7 @@
-"""Frozen facts about one loaded model, for the server to publish. Knows nothing of how they are shown."""
+"""Frozen facts about one loaded model, for the server to publish.
+
+Knows nothing of how they are shown.
+"""
 
 from dataclasses import dataclass
 

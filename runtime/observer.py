@@ -4,7 +4,10 @@ from typing import Protocol
 
 
 class Observer(Protocol):
-    """Obligations: every method returns at once and never raises; calls come from the event loop or an engine thread."""
+    """Obligations: every method returns at once and never raises.
+
+    Calls come from the event loop or an engine thread.
+    """
 
     def batch_formed(self, *, num_items: int, num_tokens: int) -> None: ...
 

@@ -18,8 +18,8 @@ RETRY_WHEN_NOT_READY_S = 5
 class PendingRequest:
     """Receives the end of each item; `future` ends with the first failure or the last row.
 
-    Every item gives its tokens back exactly once, also when the request has ended before it. `items` is empty once all
-    have ended; `item_tokens` and `rows` stay.
+    Every item gives its tokens back exactly once, also when the request has ended before it.
+    `items` is empty once all have ended; `item_tokens` and `rows` stay.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class PendingRequest:
             self.future.set_exception(error)
 
     def abandon(self, error: InferenceError) -> None:
-        """End the request although items are still with the engine; what comes for them later is ignored."""
+        """End the request although the engine still holds items; what comes later is ignored."""
         self.fail(error)
         self._admission.release_tokens(self._num_unfinished_tokens)
         self._num_unfinished = self._num_unfinished_tokens = 0
         self._settle()
 
     def retire(self) -> None:
-        """Note that nobody will read the outcome, so that asyncio does not report an error as lost."""
+        """Note that nobody reads the outcome, so that asyncio does not report an error as lost."""
         if self.future.done() and not self.future.cancelled():
             self.future.exception()
 

@@ -1,4 +1,7 @@
-"""Engine outputs to the rows that requests get: cut, normalised, checked. Knows nothing of queues or threads."""
+"""Engine outputs to the rows that requests get: cut, normalised, checked.
+
+Knows nothing of queues or threads.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,8 +24,8 @@ def read_rows(
         readouts: B of them, in batch order.
 
     Returns:
-        B rows, float32 and C-contiguous; None where the engine's numbers are not all finite. Vectors may share one
-        buffer, which no one else holds.
+        B rows, float32 and C-contiguous; None where the engine's numbers are not all finite.
+        Vectors may share one buffer, which no one else holds.
     """
     rows: list[Row | None] = [None] * len(readouts)
     for readout, positions in _group(readouts).items():

@@ -10,7 +10,7 @@ from infinity_v3.runtime.errors import ErrorKind, InferenceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTable:
-    """The prompts of one loaded model. `default` is the text for requests that name none; "" = no prompt."""
+    """The prompts of one model; `default` is the text for requests that name none, "" = nothing."""
 
     named: Mapping[str, str]
     default: str = ""
@@ -58,7 +58,8 @@ def resolve_prompts(
         return PromptTable(named=prompts.named)
     if name not in prompts.named:
         raise UsageError(
-            f"--default-prompt-name {name}: not a prompt of this artifact; expected one of {_list(prompts.named)}"
+            f"--default-prompt-name {name}: not a prompt of this artifact; "
+            f"expected one of {_list(prompts.named)}"
         )
     return PromptTable(named=prompts.named, default=prompts.named[name])
 

@@ -1,4 +1,4 @@
-"""Requests as the service takes them: checked for shape by the server, in the service's own words."""
+"""Requests in the service's own words; the server has checked their shape."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -19,8 +19,8 @@ class RequestTiming:
 class EmbedResult:
     """One row per item, in request order: (D,) for vectors, (S, D) for token matrices.
 
-    `num_tokens` counts the tokens fed to the model: prompt and special tokens included, after truncation.
-    `item_tokens` is the same per item.
+    `num_tokens` counts the tokens fed to the model: prompt and special tokens included, after
+    truncation. `item_tokens` is the same per item.
     """
 
     rows: tuple[NDArray[np.float32], ...]

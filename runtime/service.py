@@ -36,7 +36,8 @@ CLOSE_TIMEOUT_S = 5.0
 class InferenceService:
     """Serves one loaded model. Every accepted request ends exactly once.
 
-    All methods belong to the event loop thread. A request whose task is cancelled leaves the queue at once.
+    All methods belong to the event loop thread. A request whose task is cancelled leaves the queue
+    at once.
     """
 
     def __init__(self, model: LoadedModel, settings: ServiceSettings, observer: Observer) -> None:
@@ -87,7 +88,8 @@ class InferenceService:
         if self.info.kind is not Kind.EMBEDDING:
             raise _unsupported("Model is not an embedding model")
         raise _unsupported(
-            "the artifact has no token output; compile it again: infinity-compile model --task embedding"
+            "the artifact has no token output; "
+            "compile it again: infinity-compile model --task embedding"
         )
 
     async def embed(self, request: EmbedRequest) -> EmbedResult:
@@ -106,7 +108,7 @@ class InferenceService:
         return await self._infer(request, readout)
 
     async def embed_tokens(self, request: EmbedTokensRequest) -> EmbedResult:
-        """Turn each item into a matrix with one row per token, special tokens included, not normalised.
+        """Turn each item into one row per token, special tokens included, not normalised.
 
         Raises:
             InferenceError: refused, or failed as a whole.
@@ -166,7 +168,7 @@ class InferenceService:
         self._dispatcher.abort_pending()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """End what runs and close the engine; False when a call is still under way after the timeout.
+        """End what runs and close the engine; False when a call outlasts the timeout.
 
         The engine thread closes the engine, so it is not freed under a running call.
         """
@@ -204,6 +206,7 @@ class InferenceService:
         state = self.state
         if state is not ServiceState.READY:
             raise not_ready(f"the model is not ready: {state.value}")
+
 
 @contextmanager
 def _located(*, is_list: bool) -> Iterator[None]:

@@ -3,7 +3,10 @@
 import os
 from dataclasses import dataclass
 
-DEFAULT_QUEUE_BATCHES = 64
+MAX_QUEUE_BATCHES = 64
+MIN_QUEUE_BATCHES = 2
+MAX_QUEUE_S = 10.0
+"""A queue that takes longer only hides overload."""
 MAX_TOKENIZATION_WORKERS = 16
 
 
@@ -18,7 +21,7 @@ class ServiceSettings:
 
     Attributes:
         max_concurrent_requests: requests under way; one more is refused.
-        max_queue_tokens: admitted, unfinished tokens; None = 64 full batches.
+        max_queue_tokens: admitted, unfinished tokens; None = see `queue_tokens`.
         max_batch_requests: most items in one batch; None = what the engine takes.
         priority_bonus_s: head start of priority requests in the queue; 0 = plain FIFO.
         tokenization_workers: threads that tokenise large requests; None = CPUs - 1, 1 to 16.
@@ -32,8 +35,17 @@ class ServiceSettings:
     tokenization_workers: int | None = None
     is_truncating: bool = True
 
-    def queue_tokens(self, max_batch_tokens: int) -> int:
-        """The bound on queued tokens in force."""
+    def queue_tokens(self, max_batch_tokens: int, tokens_per_s: float | None) -> int:
+        """The bound on queued tokens in force; by default no more than can be worked off in time.
+
+        Args:
+            max_batch_tokens: the ceiling of one batch.
+            tokens_per_s: measured throughput, if it is known.
+        """
         if self.max_queue_tokens is not None:
             return self.max_queue_tokens
-        return DEFAULT_QUEUE_BATCHES * max_batch_tokens
+        most = MAX_QUEUE_BATCHES * max_batch_tokens
+        if tokens_per_s is None:
+            return most
+        in_time = int(MAX_QUEUE_S * tokens_per_s)
+        return max(MIN_QUEUE_BATCHES * max_batch_tokens, min(most, in_time))

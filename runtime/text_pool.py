@@ -17,13 +17,13 @@ from infinity_v3.runtime.truncation import Truncation
 
 INLINE_CHARACTERS = 1024
 INLINE_ITEMS = 16
-"""Up to both, tokenising takes a fraction of a millisecond, about what a hand-over to a thread costs."""
+"""Up to both, tokenising costs a fraction of a millisecond, about as much as a hand-over."""
 
 Result = TypeVar("Result")
 
 
 class TextPool:
-    """Tokenizer calls for the event loop; each returns when its work is done, without blocking the loop."""
+    """Tokenizer calls that do not block the event loop."""
 
     def __init__(self, tokenizer: TextTokenizer, *, num_workers: int) -> None:
         self._tokenizer = tokenizer

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class PhaseTimer:
-    """Adds up wall-clock seconds under each name; a phase entered twice counts twice. One thread at a time."""
+    """Adds up wall-clock seconds under each name; belongs to one thread."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Texts to token ids and back, exactly as the checkpoint's own tokenizer does it.
 
-Wraps one `tokenizers.Tokenizer` that is never changed after loading, so any thread may use it at any time.
-Knows nothing of prompts' names, queues or engines.
+Wraps one `tokenizers.Tokenizer` that is never changed after loading, so any thread may use it
+at any time. Knows nothing of prompts' names, queues or engines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ WINDOW_GROWTH = 4
 BRIEF_CHARACTERS = 1024
 """Up to this, handing the work to the library's thread pool takes longer than doing it."""
 CHUNK_ITEMS = 32
-"""Items encoded per call: between two calls, which release the GIL, other threads get their turn."""
+"""Items encoded per call, which releases the GIL: between two calls others get their turn."""
 
 
 class TextTokenizer:
@@ -62,8 +62,8 @@ class TextTokenizer:
         """Turn items into what the model is fed.
 
         Args:
-            items: texts, which get the prompt in front and special tokens around; ids are fed as they are. None
-                empty.
+            items: texts, which get the prompt in front and special tokens around; ids are fed as
+                they are. None is empty.
             truncation: limit and what happens beyond it.
             prompt: prefix of every text; counted, and cut like the text.
 
@@ -82,7 +82,8 @@ class TextTokenizer:
         """Show how whole texts split into tokens, with character offsets.
 
         Raises:
-            InferenceError: a text of more than 250 characters per token of the longest input, or a tokenizer failure.
+            InferenceError: a text has more than 250 characters per token of the longest input, or
+                the tokenizer failed.
         """
         pieces: list[tuple[TokenPiece, ...]] = []
         for position, text in enumerate(texts):
@@ -127,7 +128,8 @@ class TextTokenizer:
                 return [self._backend.encode(text) for text in texts]
             return list(self._backend.encode_batch_fast(texts))
         except Exception:
-            # The library raises bare Exception and does not say which text failed; _finish_text asks one by one.
+            # The library raises bare Exception and does not say which text failed: _finish_text
+            # asks one by one.
             return [None] * len(texts)
 
     def _finish_text(
@@ -203,7 +205,8 @@ class TextTokenizer:
             raise InferenceError(
                 ErrorKind.TOKENIZER,
                 "tokenizer_error",
-                f"the tokenizer gave token id {max(ids)}, the model's table ends at {self._vocab_size - 1}",
+                f"the tokenizer gave token id {max(ids)}, "
+                f"the model's table ends at {self._vocab_size - 1}",
                 item=position,
             )
 
@@ -228,13 +231,13 @@ def _window(text: str, width: int, side: TruncationSide) -> str:
     if side is TruncationSide.RIGHT:
         return text[:width]
     start = len(text) - width
-    # Starting at a space keeps the grouping of digits and repeated characters in phase with the whole text.
+    # Starting at a space keeps the grouping of digits and repeated characters in phase.
     space = text.rfind(" ", max(start - MIN_WINDOW_CHARACTERS, 0), start + 1)
     return text[start if space < 0 else space :]
 
 
 def _is_settled(encoding: tokenizers.Encoding, width: int, truncation: Truncation) -> bool:
-    """Whether text beyond the window cannot matter: the kept tokens lie within the half away from the cut."""
+    """Whether text beyond the window cannot matter: what stays lies in the half off the cut."""
     frame = Frame.from_mask(encoding.special_tokens_mask)
     room = frame.room(truncation)
     end = len(encoding) - frame.num_trailing

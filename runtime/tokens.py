@@ -10,7 +10,7 @@ class TokenPiece:
     """One token of a text.
 
     Attributes:
-        text: exactly `text[start:stop]` of the tokenised text; the token's own string for special tokens.
+        text: exactly `text[start:stop]` of the tokenised text; a special token's own string.
         is_special: the tokenizer added it around the text.
         start, stop: characters (Unicode code points); None for special tokens.
     """

@@ -1,4 +1,4 @@
-"""Which tokens of a too long input stay: arithmetic on ids, exact for any tokenizer that adds its special tokens last.
+"""Which tokens of a too long input stay: exact for tokenizers that add their special tokens last.
 
 Knows nothing of the tokenizers library's own truncation, whose settings are shared between threads.
 """
@@ -11,7 +11,7 @@ from infinity_v3.runtime.requests import TruncationSide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What happens to an input of more than `max_tokens` tokens: cut at `side`, or refused when not allowed."""
+    """What happens to an input of more than `max_tokens` tokens: cut at `side`, or refused."""
 
     max_tokens: int
     is_allowed: bool = True
@@ -34,7 +34,7 @@ class Frame:
         return cls(num_leading=special_tokens_mask.index(0), num_trailing=backwards.index(0))
 
     def room(self, truncation: Truncation) -> int:
-        """Tokens of the text that fit beside the special tokens; negative when not even those fit."""
+        """Tokens of the text that fit beside the special ones; negative when not even those fit."""
         return truncation.max_tokens - self.num_leading - self.num_trailing
 
     def cut(self, values: Sequence[int], truncation: Truncation) -> list[int]:
@@ -56,7 +56,8 @@ class Frame:
 def clip_ids(ids: Sequence[int], truncation: Truncation, special_ids: frozenset[int]) -> list[int]:
     """Shorten ids that a client made itself.
 
-    Cutting at the right keeps a final special token as last id; cutting at the left keeps a leading one as first.
+    Cutting at the right keeps a final special token as last id; cutting at the left keeps a leading
+    one as first.
     """
     limit = truncation.max_tokens
     if len(ids) <= limit:

@@ -1,4 +1,7 @@
-"""One item of a request on its way through the queue. Knows nothing of threads, engines or futures."""
+"""One item of a request on its way through the queue.
+
+Knows nothing of threads, engines or futures.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,7 +44,7 @@ class WorkOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFailure:
-    """Why an item has no numbers: a code of the wire's error table and one sentence without request text."""
+    """Why an item has no numbers: the wire's error code and a sentence without request text."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""The engine thread: takes batches from the queue, runs them, reports every item's end. The only place with threads.
+"""The engine thread: takes batches from the queue, runs them, reports every item's end.
 
 Knows nothing of requests, texts or the event loop it reports to.
 """
@@ -88,7 +88,7 @@ class EngineWorker:
 
     @property
     def is_down(self) -> bool:
-        """The thread died, or too many batches in a row failed; a later success clears the latter."""
+        """The thread died, or too many batches failed in a row, which a later success clears."""
         return self._is_dead or self._num_failed_batches >= MAX_FAILED_BATCHES
 
     @property
@@ -105,12 +105,12 @@ class EngineWorker:
             self._wakeup.notify()
 
     def drop(self, items: Sequence[WorkItem]) -> list[WorkItem]:
-        """Take items out of the queue and give those that were still in it; they will not be reported."""
+        """Take items out of the queue; those that were still in it come back and end unreported."""
         with self._wakeup:
             return [item for item in items if self._batcher.drop(item)]
 
     def stop(self) -> None:
-        """Let the thread end after the batch under way. Returns at once; the queue must have been emptied."""
+        """Let the thread end after the batch under way; the queue must have been emptied."""
         with self._wakeup:
             self._is_stopping = True
             self._wakeup.notify()
@@ -125,7 +125,7 @@ class EngineWorker:
             self._serve()
         finally:
             if not self._is_stopping:
-                # An exception is on its way to threading.excepthook; waiting requests must not hang meanwhile.
+                # An exception is on its way to threading.excepthook; nobody may wait on.
                 self._is_dead = True
                 self._reports.died()
             self._engine.close()
@@ -165,7 +165,7 @@ class EngineWorker:
         )
 
     def _run_or_split(self, items: tuple[WorkItem, ...], run: "_BatchRun") -> None:
-        """Run a batch; when the engine fails, run its halves once each, or a lone item once more."""
+        """Run a batch; if the engine fails, run its halves once each, or a lone item once more."""
         if self._run_part(items, run) is None:
             return
         middle = (len(items) + 1) // 2

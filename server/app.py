@@ -4,12 +4,11 @@ import asyncio
 import logging
 from inspect import isawaitable
 
-from infinity_v3.runtime.errors import InferenceError
+from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.server.body import ClientGoneError
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.endpoint import Endpoint, not_ready
 from infinity_v3.server.errors import (
-    ErrorKind,
     Headers,
     HttpError,
     Shape,
@@ -119,10 +118,8 @@ class App:
         try:
             outcome = route.handler(self._context, exchange)
             reply = await outcome if isawaitable(outcome) else outcome
-        except HttpError as found:
-            error = found
-        except InferenceError as found:
-            error = from_inference(found)
+        except (HttpError, InferenceError) as found:
+            error = found if isinstance(found, HttpError) else from_inference(found)
         except asyncio.CancelledError:
             if not self._context.lifecycle.is_out_of_time:
                 raise
@@ -130,7 +127,8 @@ class App:
         except ClientGoneError:
             raise
         except Exception:
-            # The last line of defence: a bug becomes a 500 without its text, and a traceback in the log.
+            # The last line of defence: a bug becomes a 500 without its text, and a
+            # traceback in the log.
             _log.exception(
                 "request %s on %s failed: this is a bug", exchange.request_id, route.path
             )

@@ -43,7 +43,8 @@ class BodyGate:
         """
         if self.num_bodies >= self.max_bodies:
             raise _overloaded(
-                f"{self.num_bodies} request bodies are being read (limit: --max-concurrent-requests "
+                f"{self.num_bodies} request bodies are being read (limit: "
+                f"--max-concurrent-requests "
                 f"of all models + {EXTRA_BODIES})"
             )
         self.num_bodies += 1
@@ -147,7 +148,8 @@ class BodyReader:
     def _too_large(self) -> HttpError:
         return HttpError(
             HttpErrorKind.PAYLOAD_TOO_LARGE,
-            f"the request body is larger than {self.limit_bytes} bytes (--payload-limit), before or after "
+            f"the request body is larger than {self.limit_bytes} bytes (--payload-limit), before "
+            f"or after "
             "decompression",
             headers=(("connection", "close"),),
         )

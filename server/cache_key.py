@@ -26,7 +26,7 @@ _AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOrder:
-    """One compile: its source and the options handed to the compiler. None = the compiler's default."""
+    """One compile: its source and the compiler's options; None = the compiler's default."""
 
     source: ModelSource
     target: str | None
@@ -46,11 +46,11 @@ def _target(dtype: str, host: HostCapabilities) -> str | None:
     """The one engine worth building here; None leaves the choice to the compiler."""
     if host.arch != "x86_64":
         return None
-    if dtype in {"auto", "bfloat16"} and _AMX <= host.isa:
+    if dtype in {"auto", "bfloat16"} and host.isa >= _AMX:
         return "cpu-x86_64-amx-bf16"
     if dtype in {"bfloat16", "float16"}:
         return None
-    return "cpu-x86_64-avx512-f32" if _AVX512 <= host.isa else "cpu-x86_64-avx2-f32"
+    return "cpu-x86_64-avx512-f32" if host.isa >= _AVX512 else "cpu-x86_64-avx2-f32"
 
 
 def cache_key(order: CompileOrder, host: HostCapabilities) -> str:

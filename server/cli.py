@@ -13,9 +13,9 @@ from infinity_v3.server.option_types import BoolType
 
 _INTRO = """Serve compiled embedding models over HTTP.
 
-Options also come from INFINITY_* variables and a TOML file. The command line wins over the environment, the
-environment over the file. Per-model options take one value for all models, or one per --model-id: repeat the flag or
-separate values with ';'."""
+Options also come from INFINITY_* variables and a TOML file. The command line wins over the
+environment, the environment over the file. Per-model options take one value for all models, or one
+per --model-id: repeat the flag or separate values with ';'."""
 
 
 class _OptionParameter(click.Option):

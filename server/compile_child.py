@@ -1,4 +1,4 @@
-"""Runs `infinity-compile` as a process of its own and forwards what it says. Knows nothing of caches."""
+"""Runs `infinity-compile` as a process of its own and forwards its log. Knows nothing of caches."""
 
 import importlib.util
 import logging
@@ -76,7 +76,7 @@ class CompileChild:
 
 
 def scrubbed_environment(environ: Mapping[str, str], hub_cache: Path | None) -> dict[str, str]:
-    """What the compiler may see: places, locale, proxies and hub access; no secret of the server."""
+    """What the compiler may see: places, locale, proxies and hub access; no key of the server."""
     kept = {name: value for name, value in environ.items() if _KEPT_VARIABLES.fullmatch(name)}
     if hub_cache is not None:
         kept["HF_HUB_CACHE"] = str(hub_cache)
@@ -126,6 +126,8 @@ def _require_extra(order: CompileOrder, out: Path) -> None:
     missing = [name for name in _EXTRA_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"--model-id {order.source.model_id} is a {order.source.kind.value} and must be compiled, but "
-            f"{', '.join(missing)} is not installed; run: pip install 'infinity-v3[compile]' && {_pasteable(order, out)}"
+            f"--model-id {order.source.model_id} is a {order.source.kind.value} and must be "
+            f"compiled, but "
+            f"{', '.join(missing)} is not installed; run: pip install 'infinity-v3[compile]' && "
+            f"{_pasteable(order, out)}"
         )

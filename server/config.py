@@ -1,4 +1,4 @@
-"""Every option of the server, once: flags, INFINITY_* names and TOML keys are derived from these fields.
+"""Every option of the server, once: flags, INFINITY_* names and TOML keys come from these fields.
 
 Owns names, types, defaults and help texts. Knows nothing of where a value comes from.
 """
@@ -71,9 +71,9 @@ def _opt(
     value_type: ValueType,
     help_text: str,
     *,
-    default: Any = MISSING,
-    **more: Any,
-) -> Any:
+    default: Any = MISSING,  # noqa: ANN401  # like dataclasses.field
+    **more: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
     """A dataclass field that is an option; `more` goes to `_Meta`."""
     meta = _Meta(group=group, value_type=value_type, help_text=help_text, **more)
     return field(default=default, metadata={"option": meta})
@@ -86,13 +86,16 @@ class ModelConfig:
     model_id: str = _opt(
         "Model",
         TextType(metavar="SOURCE"),
-        "What to serve: an artifact directory, a checkpoint directory or a hub id. The last two are compiled once "
-        "into the artifact cache: the first start takes minutes, later ones do not. Repeat it to serve several.",
+        "What to serve: an artifact directory, a checkpoint directory or a hub id. The last two "
+        "are compiled once "
+        "into the artifact cache: the first start takes minutes, later ones do not. Repeat it to "
+        "serve several.",
     )
     revision: str | None = _opt(
         "Model",
         TextType(metavar="REV"),
-        "Commit, tag or branch of a hub id. Pin a commit to be sure that every host serves the same weights.",
+        "Commit, tag or branch of a hub id. Pin a commit to be sure that every host serves the "
+        "same weights.",
         default=None,
         is_optional=True,
     )
@@ -112,7 +115,8 @@ class ModelConfig:
     dtype: str = _opt(
         "Model",
         ChoiceType(choices=("auto", "float32", "float16", "bfloat16")),
-        "Number format to pick a target for. 'auto' takes the fastest target this host can run; 'float32' is closest "
+        "Number format to pick a target for. 'auto' takes the fastest target this host can run; "
+        "'float32' is closest "
         "to the reference model and slower.",
         default="auto",
     )
@@ -142,14 +146,16 @@ class ModelConfig:
     default_prompt_name: str | None = _opt(
         "Model",
         TextType(metavar="NAME"),
-        "Prompt of the artifact's table put before texts of requests that name none. Excludes --default-prompt.",
+        "Prompt of the artifact's table put before texts of requests that name none. Excludes "
+        "--default-prompt.",
         default=None,
         is_optional=True,
     )
     default_prompt: str | None = _opt(
         "Model",
         TextType(allow_empty=True),
-        "Literal text put before texts of requests that name no prompt; empty switches the checkpoint's default off. "
+        "Literal text put before texts of requests that name no prompt; empty switches the "
+        "checkpoint's default off. "
         "It counts against the sequence length.",
         default=None,
         is_optional=True,
@@ -157,15 +163,18 @@ class ModelConfig:
     auto_truncate: bool = _opt(
         "Model",
         _BOOL,
-        "Cut inputs that are too long unless a request says otherwise. 'false' refuses them, so that no text is "
+        "Cut inputs that are too long unless a request says otherwise. 'false' refuses them, so "
+        "that no text is "
         "shortened unseen.",
         default=True,
     )
     max_batch_tokens: int | None = _opt(
         "Batching",
         _COUNT,
-        "Most tokens in one engine batch, and so in one input. Higher raises throughput under load and memory; lower "
-        "shortens the wait behind a running batch. Default: 16384, or what the target was compiled for if less.",
+        "Most tokens in one engine batch, and so in one input. Higher raises throughput under "
+        "load and memory; lower "
+        "shortens the wait behind a running batch. Default: 16384, or what the target was "
+        "compiled for if less.",
         default=None,
     )
     max_batch_requests: int | None = _opt(
@@ -178,21 +187,24 @@ class ModelConfig:
     max_sequence_length: int | None = _opt(
         "Batching",
         _COUNT,
-        "Longest input in tokens, prompt and special tokens included. Lower bounds the cost of one input.",
+        "Longest input in tokens, prompt and special tokens included. Lower bounds the cost of "
+        "one input.",
         default=None,
         is_optional=True,
     )
     max_concurrent_requests: int = _opt(
         "Admission",
         _COUNT,
-        "HTTP requests in flight per model; one more is answered 429. Lower refuses clients early instead of letting "
+        "HTTP requests in flight per model; one more is answered 429. Lower refuses clients early "
+        "instead of letting "
         "them wait.",
         default=512,
     )
     max_queue_tokens: int | None = _opt(
         "Admission",
         _COUNT,
-        "Most admitted, unfinished tokens per model. A longer queue hides overload behind latency. Default: 64 full "
+        "Most admitted, unfinished tokens per model. A longer queue hides overload behind "
+        "latency. Default: 64 full "
         "batches.",
         default=None,
         is_optional=True,
@@ -206,7 +218,8 @@ class ModelConfig:
     cpu_threads_per_replica: int | None = _opt(
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
-        "Threads of one engine call; 'auto' uses the CPUs available to the process. Fewer leave room for "
+        "Threads of one engine call; 'auto' uses the CPUs available to the process. Fewer leave "
+        "room for "
         "tokenisation and neighbours.",
         default=None,
     )
@@ -238,7 +251,8 @@ class ServeConfig:
     prometheus_port: int = _opt(
         "Network",
         _PORT,
-        "Port of the separate metrics listener, 0 for none. It needs no key: keep it inside the cluster.",
+        "Port of the separate metrics listener, 0 for none. It needs no key: keep it inside the "
+        "cluster.",
         default=9000,
     )
     http2: bool = _opt(
@@ -254,7 +268,8 @@ class ServeConfig:
     api_key: str | None = _opt(
         "Network",
         TextType(metavar="KEY"),
-        "Key that clients send as 'Authorization: Bearer KEY'. Prefer the environment: arguments are visible to "
+        "Key that clients send as 'Authorization: Bearer KEY'. Prefer the environment: arguments "
+        "are visible to "
         "other users of the host.",
         default=None,
         is_secret=True,
@@ -262,7 +277,8 @@ class ServeConfig:
     payload_limit: int = _opt(
         "Admission",
         IntType(minimum=1, maximum=2**31 - 1, metavar="BYTES"),
-        "Largest request body, before and after decompression. Higher admits larger batches and costs memory.",
+        "Largest request body, before and after decompression. Higher admits larger batches and "
+        "costs memory.",
         default=16777216,
     )
     body_read_timeout_s: float = _opt(
@@ -281,18 +297,19 @@ class ServeConfig:
     response_compression_threshold: int | None = _opt(
         "Network",
         IntType(minimum=0, maximum=2**40, metavar="BYTES"),
-        "Compress replies of at least that many bytes for clients that allow it; 'none' never. Lower saves "
+        "Compress replies of at least that many bytes for clients that allow it; 'none' never. "
+        "Lower saves "
         "bandwidth and costs CPU.",
         default=16384,
         is_optional=True,
     )
-    huggingface_hub_cache: Path | None = _opt(
+    huggingface_hub_cache: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
         "Storage",
         PathType(),
         "Download cache of hub checkpoints. Default: the hub library's.",
         default=None,
     )
-    artifact_cache: Path | None = _opt(
+    artifact_cache: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
         "Storage",
         PathType(),
         "Where checkpoints are compiled to. Default: $XDG_CACHE_HOME/infinity_v3.",
@@ -301,20 +318,23 @@ class ServeConfig:
     allow_shared_artifacts: bool = _opt(
         "Safety",
         _BOOL,
-        "Accept artifact directories that group or others can write to. They contain native code: whoever can write "
+        "Accept artifact directories that group or others can write to. They contain native code: "
+        "whoever can write "
         "there can run code here.",
         default=False,
     )
     allow_newer_torch: bool = _opt(
         "Safety",
         _BOOL,
-        "Run a target on a newer torch minor than built it, after a smoke run. Numbers were verified on the older.",
+        "Run a target on a newer torch minor than built it, after a smoke run. Numbers were "
+        "verified on the older.",
         default=False,
     )
     verify_digests: str = _opt(
         "Safety",
         ChoiceType(choices=("auto", "always")),
-        "When file digests are checked. 'auto' remembers unchanged files; 'always' reads every file at each start.",
+        "When file digests are checked. 'auto' remembers unchanged files; 'always' reads every "
+        "file at each start.",
         default="auto",
     )
     drain_timeout_s: float = _opt(
@@ -331,13 +351,13 @@ class ServeConfig:
         default="info",
     )
     json_output: bool = _opt("Logging", _BOOL, "Log JSON objects, one a line.", default=False)
-    request_log: Path | None = _opt(
+    request_log: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
         "Logging",
         PathType(metavar="FILE"),
         "Append one JSON line per accepted request: identifiers, counts and times, never texts.",
         default=None,
     )
-    config: Path | None = _opt(
+    config: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
         "Configuration",
         PathType(metavar="FILE"),
         "TOML file with these options as keys; [[model]] tables hold the per-model ones.",
@@ -382,7 +402,8 @@ class Configuration:
     """The resolved configuration.
 
     Attributes:
-        origins: option name -> origin, one per model for per-model options, else one; "default" when unset.
+        origins: option name -> origins, one per model for per-model options, else one; "default"
+            when unset.
         warnings: sentences to log once logging is set up.
     """
 

@@ -1,4 +1,4 @@
-"""Merges the layers of configuration into one `Configuration`; the higher source replaces the lower as a whole.
+"""Merges the layers of configuration; the higher source replaces the lower as a whole.
 
 Owns precedence, per-model lists and contradiction checks. Knows nothing of how a source is read.
 """
@@ -54,7 +54,8 @@ def load_configuration(
     )
     if layers.models and layers.sets_high("model-id"):
         warnings.append(
-            f"the [[model]] tables are set aside: model-id comes from {layers.high_origin('model-id')}"
+            f"the [[model]] tables are set aside: model-id comes from "
+            f"{layers.high_origin('model-id')}"
         )
         layers = _Layers(low=layers.low, high=layers.high, models=())
     configuration = _merge(layers, options, tuple(warnings))
@@ -90,7 +91,7 @@ class _Layers:
         return None
 
     def all_values(self, name: str) -> tuple[tuple[Scalar, ...], str] | None:
-        """Values of a repeatable option: the command line adds to what the strongest lower source gave."""
+        """Values of a repeatable option: the command line adds to the strongest lower source."""
         typed = self.high[-1].get(name)
         beneath = [layer[name] for layer in [*self.low, *self.high[:-1]] if name in layer]
         kept = [*beneath[-1:], *([typed] if typed else [])]
@@ -133,7 +134,8 @@ def _count_models(layers: _Layers) -> int:
         for layer in layers.low:
             if "model-id" in layer:
                 raise UsageError(
-                    f"model-id: given both in {layer['model-id'].origin} and in [[model]] tables; keep one"
+                    f"model-id: given both in {layer['model-id'].origin} and in [[model]] tables; "
+                    f"keep one"
                 )
         return len(layers.models)
     setting = layers.strongest("model-id")
@@ -157,7 +159,8 @@ def _merge_per_model(layers: _Layers, option: Option, count: int) -> _PerModel:
     fallback = layers.strongest(option.name)
     if fallback is not None and fallback.is_array:
         raise UsageError(
-            f"{option.name}: an array in {fallback.origin} cannot be combined with [[model]] tables; "
+            f"{option.name}: an array in {fallback.origin} cannot be combined with [[model]] "
+            f"tables; "
             "put one value into each table"
         )
     base = _broadcast(option, fallback, count)
@@ -197,7 +200,8 @@ def _check(configuration: Configuration) -> None:
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise UsageError(
-            f"--served-model-name {min(repeated)}: given to two models; every model needs its own name"
+            f"--served-model-name {min(repeated)}: given to two models; every model needs its own "
+            f"name"
         )
     if serve.port and serve.port == serve.prometheus_port:
         origins = configuration.origins

@@ -1,7 +1,6 @@
 """Shows a configuration: `--print-config` and the start-up log. The API key is never shown."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from infinity_v3.server.config import Configuration, Option, all_options
 
@@ -18,7 +17,7 @@ def shown_value(option: Option, value: object) -> str:
         return f"{value:g}"
     if isinstance(value, tuple):
         return ",".join(map(str, value)) or "none"
-    return str(value) if isinstance(value, (int, Path)) else str(value)
+    return str(value)
 
 
 def _lines(configuration: Configuration) -> Iterator[tuple[str, str, str]]:

@@ -1,9 +1,10 @@
 """Reads the sources of configuration: command line, environment, TOML file.
 
-Each becomes a layer of checked settings with their origin. Knows nothing of precedence between layers.
+Each becomes a layer of checked settings with their origin. Knows nothing of precedence.
 """
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ _SIBLING_TABLES = frozenset({"cli"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What one source says about one option. A scalar option has one value; `is_array` marks a TOML array."""
+    """What one source says about one option; `is_array` marks a TOML array."""
 
     values: tuple[Scalar, ...]
     origin: str
@@ -52,6 +53,7 @@ def read_flags(given: Mapping[str, Sequence[str]], options: Sequence[Option]) ->
 
     Args:
         given: option name -> values in the order typed; options that were not typed are absent.
+        options: every option there is.
     """
     return {
         option.name: _text_setting(option, given[option.name], f"--{option.name}", "command line")
@@ -92,7 +94,8 @@ def read_environment(
 def _env_setting(option: Option, variable: str, text: str) -> Setting:
     if option.name == "port" and text.startswith("tcp://"):
         raise UsageError(
-            f"{variable}={text}: expected a port number; Kubernetes sets this variable for a Service of that name: "
+            f"{variable}={text}: expected a port number; Kubernetes sets this variable for a "
+            f"Service of that name: "
             "set enableServiceLinks: false, or pass --port"
         )
     return _text_setting(option, (text,), variable, f"env {variable}")
@@ -155,9 +158,9 @@ def read_file(path: Path, options: Sequence[Option]) -> FileLayers:
 
 
 def _load_toml(path: Path) -> dict[str, Any]:
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ModuleNotFoundError:
+    else:
         import tomli as tomllib
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

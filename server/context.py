@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from infinity_v3.server.body import BodyGate, BodyReader
+from infinity_v3.server.body import EXTRA_BODIES, BodyGate, BodyReader
 from infinity_v3.server.config import ServeConfig
 from infinity_v3.server.lifecycle import Lifecycle, Phase
 from infinity_v3.server.metrics import Metrics
@@ -32,3 +32,25 @@ class ServerContext:
         """The same for each model."""
         phases = {name: phase.value for name, phase in self.lifecycle.model_phases().items()}
         return phases | dict.fromkeys(self.models.failed(), Phase.FAILED.value)
+
+
+def make_context(config: ServeConfig) -> ServerContext:
+    """The context of a server whose models are still to be loaded.
+
+    Raises:
+        RunFailedError: the request log cannot be opened.
+    """
+    lifecycle = Lifecycle()
+    for model in config.models:
+        lifecycle.set_phase(model.served_model_name or model.model_id, Phase.LOADING)
+    slots = sum(model.max_concurrent_requests for model in config.models)
+    context = ServerContext(
+        config=config,
+        gate=BodyGate(max_bodies=slots + EXTRA_BODIES),
+        reader=BodyReader(limit_bytes=config.payload_limit, timeout_s=config.body_read_timeout_s),
+        lifecycle=lifecycle,
+        metrics=Metrics(),
+        request_log=RequestLog(config.request_log),
+    )
+    context.metrics.ready.follow(lambda: float(context.phase() is Phase.READY))
+    return context

@@ -1,4 +1,4 @@
-"""The steps that every POST route shares, in the order of the contract, up to the route's own work."""
+"""The steps that every POST route shares, in the order of the contract; not a route's own work."""
 
 import asyncio
 import time
@@ -161,7 +161,7 @@ def schedule_of(call: Call[BodyT]) -> Schedule:
 
 
 def _deadline_s(exchange: Exchange) -> float | None:
-    """The earlier of the two deadline headers on the monotonic clock; malformed ones are ignored."""
+    """The earlier of the two deadline headers, monotonic; malformed ones are ignored."""
     now = time.monotonic()
     moments = []
     timeout_ms = _milliseconds(exchange.header("request-timeout-ms"))
@@ -182,7 +182,8 @@ def text_options(body: TextBody, *, truncate_prompt_tokens: int | None = None) -
     """The options of a text request in the runtime's words.
 
     Args:
-        truncate_prompt_tokens: -1 = cut at the model's limit, positive = cut there; checked by the service.
+        body: the fields that text routes share.
+        truncate_prompt_tokens: -1 = cut at the model's limit, positive = cut there.
     """
     side = TruncationSide(body.truncation_direction.lower())
     if truncate_prompt_tokens is None:

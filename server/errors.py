@@ -1,4 +1,4 @@
-"""The one table from errors to HTTP: status, nested type and body shape. Knows nothing of routes."""
+"""The one table from errors to HTTP: status, nested type and body. Knows nothing of routes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Shape(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRow:
-    """How one kind appears on the wire; `failure` and `rejection` are the label values of its metrics."""
+    """How one kind appears on the wire; `failure` and `rejection` label its metrics."""
 
     status: int
     code: str

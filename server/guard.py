@@ -10,7 +10,8 @@ _ALLOWED_HEADERS = (
     "authorization, content-type, content-encoding, accept, x-request-id, traceparent"
 )
 _EXPOSED_HEADERS = (
-    "x-request-id, retry-after, x-compute-type, x-compute-time, x-total-time, x-compute-characters, "
+    "x-request-id, retry-after, x-compute-type, x-compute-time, x-total-time, "
+    "x-compute-characters, "
     "x-compute-tokens, x-tokenization-time, x-queue-time, x-inference-time"
 )
 

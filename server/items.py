@@ -10,7 +10,7 @@ from infinity_v3.server.schemas import Element, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items:
-    """Items in request order. `has_conversation` says that some need a chat template; they are not in `items`."""
+    """Items in request order; conversations are counted, but not among `items`."""
 
     items: tuple[TextInput, ...]
     is_list: bool

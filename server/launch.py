@@ -9,7 +9,7 @@ import time
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.config_report import changed_lines
 from infinity_v3.server.logs import set_up_logging
-from infinity_v3.server.native import prepare_environment, preload_libraries
+from infinity_v3.server.native import load_extension_modules, preload_libraries, prepare_environment
 from infinity_v3.server.process import seconds_since_process_start
 from infinity_v3.server.sockets import bind_listeners
 
@@ -36,11 +36,14 @@ def serve(configuration: Configuration) -> int:
     for warning in listeners.warnings:
         logger.warning("%s", warning)
     bind_s = time.perf_counter() - begun_s
+    load_extension_modules()
     preload_libraries()
 
-    # Imported now: loading the event loop and granian overlaps with mapping torch's libraries.
+    # Imported now, beside the mapping of torch's libraries.
     import asyncio
 
+    import infinity_v3.runtime.service  # the same
+    import infinity_v3.server.startup  # noqa: F401  # used when the models are loaded
     from infinity_v3.server.server import Server
 
     server = Server(configuration, listeners, {"config": config_s, "bind": bind_s})

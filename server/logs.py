@@ -10,10 +10,10 @@ LOGGER_NAME = "infinity_v3"
 class PlainFormatter(logging.Formatter):
     """`2025-01-31T12:00:00Z INFO message`."""
 
-    converter = time.gmtime
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        text = f"{moment} {record.levelname} {record.getMessage()}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,6 +1,8 @@
 """Counters, gauges and histograms in the Prometheus text format. Knows nothing of what is measured.
 
-Names are written as given: the usual client library would append `_total` to counters, which our contract forbids.
+Names are written as given: the usual client library appends `_total` to counters, which our
+contract
+forbids, and importing it costs more than this file.
 """
 
 from bisect import bisect_left
@@ -92,7 +94,7 @@ class _Family:
 
 
 class Registry:
-    """All series by name and labels. A series is created when it is first asked for and then kept."""
+    """All series by name and labels; each is created when first asked for and then kept."""
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}

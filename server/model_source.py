@@ -1,4 +1,4 @@
-"""Tells what a `--model-id` value is: an artifact, a checkpoint directory or a hub id. First match wins.
+"""Tells what a `--model-id` value is: an artifact, a checkpoint directory or a hub id.
 
 Looks at the file system only; downloads and compiles nothing.
 """
@@ -37,7 +37,7 @@ def find_source(model_id: str, revision: str | None) -> ModelSource:
     """Classify one value.
 
     Raises:
-        UsageError: it is none of the three, or a revision is given for something else than a hub id.
+        UsageError: it is none of the three, or a revision is given for another kind than a hub id.
     """
     source = _classify(model_id)
     if revision is None:
@@ -60,7 +60,8 @@ def _classify(model_id: str) -> ModelSource:
         raise UsageError(f"--model-id {model_id}: no such directory")
     if any(mark in model_id for mark in (":", "==", "@")):
         raise UsageError(
-            f"--model-id {model_id}: looks like a registry reference, which this release does not serve; give the "
+            f"--model-id {model_id}: looks like a registry reference, which this release does not "
+            f"serve; give the "
             "path of an artifact directory"
         )
     if not _HUB_ID.fullmatch(model_id):
@@ -76,6 +77,7 @@ def _directory(model_id: str, path: Path) -> ModelSource:
     if (path / "config.json").is_file():
         return ModelSource(model_id=model_id, kind=SourceKind.CHECKPOINT, path=path)
     raise UsageError(
-        f"--model-id {model_id}: the directory holds neither {MANIFEST_FILE} (an artifact) nor config.json (a "
+        f"--model-id {model_id}: the directory holds neither {MANIFEST_FILE} (an artifact) nor "
+        f"config.json (a "
         "checkpoint)"
     )

@@ -1,21 +1,33 @@
-"""Prepares the process for native libraries: thread settings first, then loading beside other start-up work.
+"""Prepares the process for native libraries: thread settings, then loading beside other work.
 
 Knows nothing of engines.
 """
 
 import ctypes
+import importlib
 import os
 from collections.abc import MutableMapping
 from threading import Thread
 
 from infinity_v3.server.config import ServeConfig
 
-# Short waits inside one engine call are spun through; between calls the team sleeps and leaves its CPUs to others.
+# Short waits inside one engine call are spun through; between calls the team sleeps and leaves
+# its CPUs to others.
 _SPIN_COUNT = "10000"
+_EXTENSIONS = (
+    "asyncio",
+    "hashlib",
+    "uuid",
+    "zlib",
+    "msgspec",
+    "orjson",
+    "granian.server.embed",
+    "infinity_v3.runtime.tokenizer",
+)
 
 
 def engine_threads(configured: int | None, environ: MutableMapping[str, str]) -> int:
-    """Threads of one engine call: the option, else OMP_NUM_THREADS, else the CPUs this process may use."""
+    """Threads of one engine call: the option, else OMP_NUM_THREADS, else the CPUs available."""
     inherited = environ.get("OMP_NUM_THREADS", "")
     if configured is not None:
         return configured
@@ -32,10 +44,22 @@ def prepare_environment(config: ServeConfig, environ: MutableMapping[str, str]) 
         environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
 
 
-def preload_libraries() -> None:
-    """Map torch's CPU libraries in a thread, without the interpreter's lock; a failure shows when a model is loaded.
+def load_extension_modules() -> None:
+    """Import what brings shared libraries of its own.
 
-    Calling `dlopen` as a foreign function releases the lock, which opening a library through ctypes does not do
+    Mapping torch's libraries holds the dynamic loader's lock for long, and importing any extension
+    module waits for
+    that lock: these come first, so that the rest of the imports runs beside the mapping.
+    """
+    for name in _EXTENSIONS:
+        importlib.import_module(name)
+
+
+def preload_libraries() -> None:
+    """Map torch's CPU libraries in a thread; a failure shows when a model is loaded.
+
+    Calling `dlopen` as a foreign function releases the lock, which opening a library through ctypes
+    does not do
     before Python 3.12.
     """
     from infinity_v3.artifacts.torch_install import find_torch

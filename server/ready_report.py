@@ -1,4 +1,4 @@
-"""The one log line that says what is served, from where, on which target and how long the start took."""
+"""The one log line that says what is served, on which target, and how long the start took."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING

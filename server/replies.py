@@ -1,4 +1,4 @@
-"""Builds the replies of inference routes: vectors in the encoding asked for, and the timing headers.
+"""Builds the replies of inference routes: vectors in the encoding asked for, timing headers.
 
 Knows nothing of how results come about.
 """

@@ -1,4 +1,4 @@
-"""Turns a `--model-id` value into an artifact directory, compiling a checkpoint once into the cache.
+"""Turns a `--model-id` value into an artifact directory, compiling a checkpoint once.
 
 Knows nothing of engines or HTTP.
 """
@@ -62,7 +62,8 @@ class Resolver:
             ) from None
         if owner != os.getuid():
             raise RefusedError(
-                f"--artifact-cache {self._cache}: belongs to user {owner}, not to {os.getuid()}; whoever owns it could "
+                f"--artifact-cache {self._cache}: belongs to user {owner}, not to {os.getuid()}; "
+                f"whoever owns it could "
                 "run code here: choose a directory of your own"
             )
         return folder

@@ -40,13 +40,13 @@ class Message(Struct, forbid_unknown_fields=True):
 
 
 Element = str | int | Message | list[int | Message]
-"""A text, an id of the bare id array, a message of the bare conversation, an id array or a conversation."""
+"""A text, an id, a message, an array of ids or a conversation."""
 
 Input = Annotated[
     str | list[Element],
     Meta(
-        description="A text, an array of token ids, or a list whose elements are texts or arrays of token ids. "
-        "An array of integers is one item."
+        description="A text, an array of token ids, or a list of texts and arrays "
+        "of token ids. An array of integers is one item."
     ),
 ]
 

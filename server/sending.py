@@ -16,6 +16,8 @@ async def send(exchange: Exchange, reply: Reply, headers: Headers, threshold: in
     """Send a reply; a client that has left meanwhile is no error.
 
     Args:
+        exchange: the request.
+        reply: the answer.
         headers: headers of every reply of this server.
         threshold: least body size to compress; None = never.
     """

@@ -1,4 +1,4 @@
-"""The models being served, by public name, and what routes need of each. Knows nothing of HTTP messages."""
+"""The models being served, by public name, and what routes need. Knows nothing of HTTP messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside t
 class Service(Protocol):
     """What routes use of `runtime.service.InferenceService`.
 
-    Obligations: called on the event loop; a cancelled call drops its queued items; errors of a request are
+    Obligations: called on the event loop; a cancelled call drops its queued items; errors of a
+    request are
     `InferenceError`. Every call takes one request slot while it runs.
     """
 
@@ -74,7 +75,8 @@ class ServedModel:
         limit = self.config.max_client_batch_size
         if num_items > limit:
             raise validation(
-                f"batch size {num_items} > maximum allowed batch size {limit} (--max-client-batch-size)",
+                f"batch size {num_items} > maximum allowed batch size {limit} "
+                f"(--max-client-batch-size)",
                 code="batch_too_large",
             )
 

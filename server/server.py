@@ -10,15 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from infinity_v3.server.app import App, all_routes, metrics_routes
-from infinity_v3.server.body import EXTRA_BODIES, BodyGate, BodyReader
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration
-from infinity_v3.server.context import ServerContext
-from infinity_v3.server.lifecycle import Lifecycle, Phase
+from infinity_v3.server.context import make_context
+from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.metrics import Metrics
 from infinity_v3.server.process import seconds_since_process_start
 from infinity_v3.server.ready_report import ready_line
-from infinity_v3.server.request_log import RequestLog
 from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.sockets import Listeners, shown_address
 from infinity_v3.server.transport import Transport
@@ -41,7 +39,7 @@ class Server:
         self._seconds = dict(seconds)
         self._address = shown_address(listeners.main)
         self._child = CompileChild(configuration.serve.huggingface_hub_cache)
-        self._context = _make_context(configuration)
+        self._context = make_context(configuration.serve)
         self._listeners = listeners
         self._stop = asyncio.Event()
         self._num_signals = 0
@@ -62,12 +60,18 @@ class Server:
 
     def _start_transports(self) -> list[Transport]:
         context, listeners = self._context, self._listeners
-        options = {"with_http2": context.config.http2, "max_requests": context.gate.max_bodies}
-        transports = [Transport(App(context, all_routes()), listeners.main, **options)]
+        listening = [(all_routes(), listeners.main)]
         if listeners.metrics is not None:
-            transports.append(
-                Transport(App(context, metrics_routes()), listeners.metrics, **options)
+            listening.append((metrics_routes(), listeners.metrics))
+        transports = [
+            Transport(
+                App(context, routes),
+                listener,
+                with_http2=context.config.http2,
+                max_requests=context.gate.max_bodies,
             )
+            for routes, listener in listening
+        ]
         for transport in transports:
             transport.start()
         return transports
@@ -78,7 +82,7 @@ class Server:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """The first signal drains, the second ends the process at once; while loading there is nothing to drain."""
+        """The first drains, the second ends at once; while loading there is nothing to drain."""
         self._num_signals += 1
         if self._num_signals > 1:
             os._exit(128 + number)
@@ -137,25 +141,6 @@ class Server:
         self._context.request_log.close()
         for model in self._context.models.all():
             model.service.close()
-
-
-def _make_context(configuration: Configuration) -> ServerContext:
-    config = configuration.serve
-    metrics = Metrics()
-    lifecycle = Lifecycle()
-    for model in config.models:
-        lifecycle.set_phase(model.served_model_name or model.model_id, Phase.LOADING)
-    slots = sum(model.max_concurrent_requests for model in config.models)
-    context = ServerContext(
-        config=config,
-        gate=BodyGate(max_bodies=slots + EXTRA_BODIES),
-        reader=BodyReader(limit_bytes=config.payload_limit, timeout_s=config.body_read_timeout_s),
-        lifecycle=lifecycle,
-        metrics=metrics,
-        request_log=RequestLog(config.request_log),
-    )
-    metrics.ready.follow(lambda: float(context.phase() is Phase.READY))
-    return context
 
 
 def _make_served(

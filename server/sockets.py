@@ -23,7 +23,8 @@ def bind_listeners(configuration: Configuration) -> Listeners:
     """Bind the port and the metrics port.
 
     Raises:
-        RunFailedError: a port is busy or the address is not ours. A busy *default* metrics port is only a warning.
+        RunFailedError: a port is busy or the address is not ours. A busy *default* metrics port is
+            only a warning.
     """
     serve = configuration.serve
     main = _bind(serve.hostname, serve.port, "--port")

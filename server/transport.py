@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import socket
-from typing import Protocol
+from typing import Any, Protocol
 
 from granian.constants import HTTPModes
-from granian.net import SocketHolder
+from granian.net import SocketHolder  # type: ignore[attr-defined]  # not in its __all__
 from granian.server.embed import Server
 
 from infinity_v3.server.exchange import HttpProtocol, Scope
 from infinity_v3.server.sockets import BACKLOG
 
 _log = logging.getLogger("infinity_v3")
-# The transport stops accepting at this many connections; refusals must be answers of ours, so it is far above
+# The transport stops accepting at this many connections; refusals must be answers of ours, so it
+# is far above
 # what is admitted. Idle keep-alive connections count, too.
 _MIN_CONNECTIONS = 16384
 
@@ -24,17 +25,19 @@ class RsgiApp(Protocol):
     async def __rsgi__(self, scope: Scope, protocol: HttpProtocol) -> None: ...
 
 
-class _BoundServer(Server):  # type: ignore[misc]  # granian ships no types for the embedded server
-    """granian binds with SO_REUSEPORT, which would let two servers share one port: it gets our socket instead."""
+class _BoundServer(Server):
+    """A server on a socket of ours.
 
-    def __init__(self, listener: socket.socket, **options: object) -> None:
-        super().__init__(**options)
+    granian binds with SO_REUSEPORT, which would let two servers share one port unnoticed.
+    """
+
+    def listen_on(self, listener: socket.socket) -> None:
+        """Use this socket; called before `serve`."""
         self._listener = listener
 
     def _init_shared_socket(self) -> None:
-        self._shd = SocketHolder(self._listener.detach(), False, BACKLOG)
-        self._sfd = self._shd.get_fd()
-        self._ssp = None
+        holder: Any = SocketHolder(self._listener.detach(), False, BACKLOG)  # type: ignore[call-arg]
+        self._shd, self._sfd, self._ssp = holder, holder.get_fd(), None
 
 
 class Transport:
@@ -44,7 +47,6 @@ class Transport:
         self, app: RsgiApp, listener: socket.socket, *, with_http2: bool, max_requests: int
     ) -> None:
         self._server = _BoundServer(
-            listener,
             target=app,
             http=HTTPModes.auto if with_http2 else HTTPModes.http1,
             websockets=False,
@@ -52,6 +54,7 @@ class Transport:
             backlog=BACKLOG,
             backpressure=max(_MIN_CONNECTIONS, 4 * max_requests),
         )
+        self._server.listen_on(listener)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -62,7 +65,7 @@ class Transport:
         """Finish what is being sent and close; gives up waiting after the timeout."""
         if self._task is None:
             return
-        self._server.stop()
+        self._server.stop()  # type: ignore[no-untyped-call]
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
         if not done:
             _log.debug("connections were still open after %g s", timeout_s)

@@ -37,9 +37,13 @@ def compiled_artifact(run_folder: Path) -> CompiledArtifacts:
 
 @pytest.fixture(scope="session")
 def minilm_artifact(compiled_artifact: CompiledArtifacts) -> Path:
-    """all-MiniLM-L6-v2, compiled by the real program for every target that this host can build."""
+    """all-MiniLM-L6-v2 for every target that this host can build, with cls pooling beside its own.
+
+    Compiled by the real program, unless INFINITY_TEST_MINILM_ARTIFACT names one that is there.
+    """
 
     def build(path: Path) -> None:
-        compile_checkpoint(minilm_checkpoint(), path)
+        compile_checkpoint(minilm_checkpoint(), path, "--pooling", "mean", "--pooling", "cls")
 
-    return compiled_artifact("all-MiniLM-L6-v2", build)
+    given = os.environ.get("INFINITY_TEST_MINILM_ARTIFACT")
+    return Path(given) if given else compiled_artifact("all-MiniLM-L6-v2", build)

@@ -89,7 +89,10 @@ def docs(context: ServerContext, exchange: Exchange) -> Reply:
     from importlib.resources import files
 
     page = files("infinity_v3.server").joinpath("static", "docs.html").read_bytes()
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'"
+    )
     return Reply(
         body=page,
         content_type="text/html; charset=utf-8",

@@ -35,13 +35,17 @@ def test_names_come_in_the_order_of_preference() -> None:
 
 @pytest.mark.usefixtures("host")
 def test_a_target_that_cannot_be_verified_is_refused() -> None:
-    with pytest.raises(RefusedError, match=rf"--target: {AMX} needs the CPU feature .*leave it out"):
+    with pytest.raises(
+        RefusedError, match=rf"--target: {AMX} needs the CPU feature .*leave it out"
+    ):
         runnable_targets((AVX2, AMX))
 
 
 @pytest.mark.usefixtures("host")
 def test_an_unknown_target() -> None:
-    with pytest.raises(UsageError, match=rf"unknown target 'cpu-avx2'.*this release builds {AMX}, "):
+    with pytest.raises(
+        UsageError, match=rf"unknown target 'cpu-avx2'.*this release builds {AMX}, "
+    ):
         runnable_targets(("cpu-avx2",))
 
 

@@ -1,4 +1,4 @@
-"""Opening checkpoints: what is found and hashed, and how each incomplete or damaged one is refused."""
+"""Opening checkpoints: what is found and hashed, and how incomplete ones are refused."""
 
 import hashlib
 import json
@@ -9,6 +9,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from infinity_v3.artifacts.errors import InfinityError
+from infinity_v3.compiler.checkpoint import Checkpoint, is_hub_id, open_checkpoint
+from infinity_v3.compiler.progress import SilentProgress
+from infinity_v3.compiler.request import CompileRequest
 from tiny_checkpoints import (
     TinyDense,
     keep_only_pytorch_bin,
@@ -16,11 +21,6 @@ from tiny_checkpoints import (
     split_into_shards,
     truncate_safetensors,
 )
-
-from infinity_v3.artifacts.errors import InfinityError
-from infinity_v3.compiler.checkpoint import Checkpoint, is_hub_id, open_checkpoint
-from infinity_v3.compiler.progress import SilentProgress
-from infinity_v3.compiler.request import CompileRequest
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,9 @@ def test_hashing_reports_every_byte(folder: Path) -> None:
         (None, None),
     ],
 )
-def test_the_license_is_that_of_the_model_card(folder: Path, readme: str | None, expected: str | None) -> None:
+def test_the_license_is_that_of_the_model_card(
+    folder: Path, readme: str | None, expected: str | None
+) -> None:
     if readme is not None:
         (folder / "README.md").write_text(readme)
     assert opened(folder).license == expected
@@ -152,7 +154,9 @@ def test_a_truncated_weight_file(folder: Path) -> None:
 
 def test_a_missing_shard(folder: Path) -> None:
     split_into_shards(folder, remove_shard=2)
-    assert "names 2 files, of which 1 are missing: model-00002-of-00002.safetensors" in refusal(folder)
+    assert "names 2 files, of which 1 are missing: model-00002-of-00002.safetensors" in refusal(
+        folder
+    )
 
 
 def test_shards_without_their_index(folder: Path) -> None:
@@ -174,13 +178,17 @@ def test_an_index_that_names_an_absent_tensor(folder: Path) -> None:
     assert "says that tensor 'ghost' is in model-00001-of-00002.safetensors" in refusal(folder)
 
 
-@pytest.mark.parametrize("file", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "x.bin", 7])
+@pytest.mark.parametrize(
+    "file", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "x.bin", 7]
+)
 def test_an_index_that_leaves_the_directory(folder: Path, file: object) -> None:
     edit_index(folder, "ghost", file)
     assert "expected a .safetensors file beside the index" in refusal(folder)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"weight_map": {}}', '{"weight_map": 1}', "{}", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"weight_map": {}}', '{"weight_map": 1}', "{}", "[" * 100_000]
+)
 def test_an_index_that_is_none(folder: Path, text: str) -> None:
     split_into_shards(folder)
     (folder / "model.safetensors.index.json").write_text(text)
@@ -249,7 +257,19 @@ def test_a_revision_of_a_directory(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "checkpoint",
-    ["/no/such", "./model", "../model", "~/model", "~nobody/model", "a/b/c", "org/", "-x", "org/na me", ".", "a\n"],
+    [
+        "/no/such",
+        "./model",
+        "../model",
+        "~/model",
+        "~nobody/model",
+        "a/b/c",
+        "org/",
+        "-x",
+        "org/na me",
+        ".",
+        "a\n",
+    ],
 )
 def test_a_path_is_never_looked_up_on_the_hub(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The command line of `infinity-compile`: arguments, help, exit codes, and what it does not import."""
+"""The command line of `infinity-compile`: arguments, help, exit codes, imports."""
 
 import json
 import os
@@ -34,7 +34,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def refusal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *arguments: str,
+    code: int = 2,
 ) -> str:
     assert call(monkeypatch, *arguments) == code
     shown = capsys.readouterr()
@@ -55,9 +58,18 @@ def refusal(
         (("model", "x", "--out"), "'--out' requires an argument"),
         (("model", "a", "b", "--out", "o"), "unexpected extra argument (b)"),
         (("model", "x"), "out: expected a value, found none; give --out DIR, INFINITY_COMPILE_OUT"),
-        (("model", "--out", "o"), "checkpoint: expected a value, found none; give the CHECKPOINT argument"),
-        (("model", "x", "--out", "o", "--threads", "two"), "--threads: expected a whole number, found 'two'"),
-        (("model", "x", "--out", "o", "--task", "reranker"), "--task: reranker is not compiled by this release"),
+        (
+            ("model", "--out", "o"),
+            "checkpoint: expected a value, found none; give the CHECKPOINT argument",
+        ),
+        (
+            ("model", "x", "--out", "o", "--threads", "two"),
+            "--threads: expected a whole number, found 'two'",
+        ),
+        (
+            ("model", "x", "--out", "o", "--task", "reranker"),
+            "--task: reranker is not compiled by this release",
+        ),
         (("model", "x", "--out", "o", "--target", "cpu"), "--target: unknown target 'cpu'"),
         (
             ("model", "x", "--out", "o", "--target", "cpu-x86_64-avx2-f23"),
@@ -91,7 +103,10 @@ def test_an_existing_output(
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_what_is_no_artifact(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
 ) -> None:
     message = refusal(monkeypatch, capsys, command, str(tmp_path), "--json", code=3)
     assert "expected an artifact directory with artifact.json" in message
@@ -120,7 +135,10 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, sample_artifact: Artifact) -> Comp
 
 
 def test_every_flag_reaches_the_request(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pipeline: Compiled, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pipeline: Compiled,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("infinity_v3.compiler.preflight.runnable_targets", lambda _: ())
     config = tmp_path / "c.toml"
@@ -128,7 +146,16 @@ def test_every_flag_reaches_the_request(
     out = str(tmp_path / "out")
     arguments = ["model", "ckpt", "--out", out, "--target", "a", "--target", "b", "--name", "n"]
     arguments += ["--revision", "r", "--task", "embedding", "--pooling", "mean", "--pooling=cls"]
-    arguments += ["--max-sequence-length", "128", "--label", "k=v", "--label", "l=w", "--kernel-cache", "/k"]
+    arguments += [
+        "--max-sequence-length",
+        "128",
+        "--label",
+        "k=v",
+        "--label",
+        "l=w",
+        "--kernel-cache",
+        "/k",
+    ]
     arguments += ["--embed-limit-mb", "0", "--config", str(config)]
     assert call(monkeypatch, *arguments) == 0
     assert pipeline.request == CompileRequest(
@@ -154,7 +181,10 @@ def test_every_flag_reaches_the_request(
 
 
 def test_json_is_one_document_and_no_progress(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pipeline: Compiled, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pipeline: Compiled,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("INFINITY_COMPILE_OUT", str(tmp_path / "out"))
     monkeypatch.setenv("INFINITY_COMPILE_NAMES", "x")
@@ -182,7 +212,10 @@ def test_targets_says_what_this_host_can_do(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == names
     for row, line in zip(document["targets"], lines[1:], strict=True):
-        assert line.split()[1:3] == ["yes" if row["runs"] else "no", "yes" if row["builds"] else "no"]
+        assert line.split()[1:3] == [
+            "yes" if row["runs"] else "no",
+            "yes" if row["builds"] else "no",
+        ]
         assert row["builds"] == (row["reasons"] == [])
 
 
@@ -210,7 +243,12 @@ def test_help_names_every_option_and_its_variable(
 
 def run(*command: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=os.environ | (env or {})
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | (env or {}),
     )
 
 
@@ -239,7 +277,9 @@ def imported_by(*arguments: str) -> tuple[int, set[str]]:
         (("model", "x", "--out", "/no/such/out", "--target", "nope"), 2),
     ],
 )
-def test_nothing_heavy_is_imported_before_it_is_needed(arguments: tuple[str, ...], code: int) -> None:
+def test_nothing_heavy_is_imported_before_it_is_needed(
+    arguments: tuple[str, ...], code: int
+) -> None:
     found, modules = imported_by(*arguments)
     assert found == code
     assert "infinity_v3.compiler.cli" in modules

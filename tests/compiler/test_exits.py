@@ -42,9 +42,14 @@ def raising(error: BaseException) -> Callable[[], None]:
         (
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out/x"),
             1,
-            "error: /out/x: no space left on device; free some space there or choose another --out\n",
+            "error: /out/x: no space left on device; "
+            "free some space there or choose another --out\n",
         ),
-        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"), 1, "error: /x: permission denied\n"),
+        (
+            PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
+            1,
+            "error: /x: permission denied\n",
+        ),
         (OSError("odd"), 1, "error: odd\n"),
     ],
 )
@@ -65,12 +70,18 @@ def test_only_a_bug_shows_a_traceback(capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().err
     assert "Traceback" in shown
     assert "ZeroDivisionError: oops" in shown
-    assert shown.endswith("error: this is a bug in infinity-compile; please report the lines above\n")
+    assert shown.endswith(
+        "error: this is a bug in infinity-compile; please report the lines above\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError), (signal.SIGHUP, TerminatedError)],
+    [
+        (signal.SIGINT, KeyboardInterrupt),
+        (signal.SIGTERM, TerminatedError),
+        (signal.SIGHUP, TerminatedError),
+    ],
 )
 def test_signals_become_exceptions(number: signal.Signals, expected: type[BaseException]) -> None:
     before = signal.getsignal(number)
@@ -80,25 +91,32 @@ def test_signals_become_exceptions(number: signal.Signals, expected: type[BaseEx
 
 
 def test_a_second_signal_in_the_same_breath_does_not_cut_the_clean_up() -> None:
-    cleaned = False
-    with pytest.raises(KeyboardInterrupt), signals_as_exceptions():
+    steps: list[str] = []
+
+    def interrupted_twice() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
             signal.raise_signal(signal.SIGINT)
-            cleaned = True
-    assert cleaned
+            steps.append("cleaned")
+
+    with pytest.raises(KeyboardInterrupt), signals_as_exceptions():
+        interrupted_twice()
+    assert steps == ["cleaned"]
 
 
 def test_a_later_signal_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 0.0
-    monkeypatch.setattr("infinity_v3.compiler.interrupt.time.monotonic", lambda: now_s)
-    with pytest.raises(KeyboardInterrupt) as caught, signals_as_exceptions():
+    now_s = iter((0.0, 2.0))
+    monkeypatch.setattr("infinity_v3.compiler.interrupt.time.monotonic", lambda: next(now_s))
+
+    def interrupted_twice() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
-            now_s = 2.0
             signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught, signals_as_exceptions():
+        interrupted_twice()
     assert isinstance(caught.value.__context__, KeyboardInterrupt)
 
 
@@ -111,26 +129,33 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def run_script(script: str, **options: int) -> "subprocess.Popen[str]":
+def run_script(script: str, stdout: int) -> "subprocess.Popen[str]":
     code = f"import sys\nfrom infinity_v3.compiler.exits import run_to_exit_code\n{script}"
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, **options)
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_closed_pipe() -> None:
     read_end, write_end = os.pipe()
     process = run_script(
-        "sys.exit(run_to_exit_code(lambda: sys.stdout.write('x' * 1_000_000) and None))", stdout=write_end
+        "sys.exit(run_to_exit_code(lambda: sys.stdout.write('x' * 1_000_000) and None))",
+        stdout=write_end,
     )
     os.close(write_end)
     os.close(read_end)
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (1, "error: the reader of the output went away before its end\n")
+    assert (process.returncode, err) == (
+        1,
+        "error: the reader of the output went away before its end\n",
+    )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is missing")  # noqa: PTH110
 def test_results_to_a_full_disk() -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        process = run_script("sys.exit(run_to_exit_code(lambda: print('result')))", stdout=full.fileno())
+        process = run_script(
+            "sys.exit(run_to_exit_code(lambda: print('result')))", stdout=full.fileno()
+        )
         _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert err == "error: no space left on device; free some space there or choose another --out\n"

@@ -1,4 +1,7 @@
-"""Hub look-ups in fresh processes, since the library reads its settings when imported: a local stand-in for the hub."""
+"""Hub look-ups against a local stand-in for the hub.
+
+Each runs in a fresh process, since the library reads its settings when it is imported.
+"""
 
 import json
 import os
@@ -32,7 +35,11 @@ except InfinityError as error:
 
 
 def fetch(
-    home: Path, env: dict[str, str], *, revision: str | None = None, is_network_forbidden: bool = False
+    home: Path,
+    env: dict[str, str],
+    *,
+    revision: str | None = None,
+    is_network_forbidden: bool = False,
 ) -> dict[str, object]:
     kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     script = SCRIPT.format(revision=revision, is_network_forbidden=is_network_forbidden)
@@ -63,16 +70,16 @@ def cache_snapshot(home: Path) -> Path:
 @contextmanager
 def stand_in_hub(status: int, headers: dict[str, str]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802  the base class decides the name
+        def do_GET(self) -> None:
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", "0")
             self.end_headers()
 
-        do_HEAD = do_GET
+        do_HEAD = do_GET  # noqa: N815  the base class decides the names
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -85,7 +92,9 @@ def stand_in_hub(status: int, headers: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("revision", [None, "main", COMMIT])
-def test_offline_finds_a_cached_snapshot_without_network(tmp_path: Path, revision: str | None) -> None:
+def test_offline_finds_a_cached_snapshot_without_network(
+    tmp_path: Path, revision: str | None
+) -> None:
     snapshot = cache_snapshot(tmp_path)
     found = fetch(tmp_path, {"HF_HUB_OFFLINE": "1"}, revision=revision, is_network_forbidden=True)
     assert found == {"path": str(snapshot), "commit": COMMIT}
@@ -107,7 +116,9 @@ def test_offline_without_a_copy_says_so_without_network(tmp_path: Path) -> None:
         (500, "", 1, "the hub cannot be reached"),
     ],
 )
-def test_what_the_hub_refuses(tmp_path: Path, status: int, code: str, exit_code: int, message: str) -> None:
+def test_what_the_hub_refuses(
+    tmp_path: Path, status: int, code: str, exit_code: int, message: str
+) -> None:
     with stand_in_hub(status, {"X-Error-Code": code} if code else {}) as endpoint:
         found = fetch(tmp_path, {"HF_ENDPOINT": endpoint}, revision="v9")
     assert found["exit_code"] == exit_code, found

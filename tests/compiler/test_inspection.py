@@ -105,7 +105,13 @@ def test_a_build_record_that_is_none(copy: Artifact, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("num_bytes", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3072.0 GiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 20, "5.0 MiB"),
+        (3 << 40, "3072.0 GiB"),
+    ],
 )
 def test_sizes_for_people(num_bytes: int, shown: str) -> None:
     assert shown_bytes(num_bytes) == shown

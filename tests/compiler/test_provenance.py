@@ -43,7 +43,9 @@ def test_nothing_of_this_build_is_in_the_provenance() -> None:
 
 def test_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast CPU: X\n\nprocessor\t: 1\nmodel name\t: Other\n")
+    cpuinfo.write_text(
+        "processor\t: 0\nmodel name\t: Fast CPU: X\n\nprocessor\t: 1\nmodel name\t: Other\n"
+    )
     monkeypatch.setattr(provenance, "CPUINFO", cpuinfo)
     assert host_facts().cpu_model == "Fast CPU: X"
     cpuinfo.write_text("")

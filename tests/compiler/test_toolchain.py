@@ -62,7 +62,9 @@ def test_a_compiler_without_openmp(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 @pytest.mark.parametrize("version", ["2.10.1", "2.14.0+cpu", "3.1"])
 def test_a_torch_that_was_not_tried(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(toolchain, "package_version", lambda _: version)
-    assert find_reference_obstacles() == (f"torch {version} is not supported; expected torch 2.11 to 2.13",)
+    assert find_reference_obstacles() == (
+        f"torch {version} is not supported; expected torch 2.11 to 2.13",
+    )
 
 
 def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from infinity_v3.artifacts.manifest import PoolingMode, Prompts
 from infinity_v3.model_specs.dense_config import Activation
 from infinity_v3.model_specs.hub_config import read_hub_config
 from infinity_v3.model_specs.module_list import ModuleKind
-from infinity_v3.model_specs.tokenizer_files import with_lowered_text
 from tiny_checkpoints import (
     FAMILIES,
     IDENTITY,
@@ -235,14 +234,6 @@ def test_lowering_is_asked_for_only_where_the_tokenizer_does_not(
     assert not read_hub_config(bert).must_lower_text
     write_json(bert / "sentence_bert_config.json", {"do_lower_case": True})
     assert read_hub_config(bert).must_lower_text is must_lower
-
-
-@pytest.mark.parametrize("normalizer", [None, {"type": "Prepend", "prepend": "X"}])
-def test_added_step_lowers_the_text_first(bert: Path, normalizer: dict[str, str] | None) -> None:
-    set_json_key(bert / "tokenizer.json", "normalizer", with_lowered_text(normalizer))
-    tokenizer = Tokenizer.from_file(str(bert / "tokenizer.json"))
-    assert tokenizer.normalizer.normalize_str("ÉaB") == ("X" if normalizer else "") + "éab"
-    assert read_hub_config(bert).tokenizer.lowers_case
 
 
 @pytest.mark.parametrize(

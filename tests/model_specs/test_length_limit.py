@@ -80,7 +80,17 @@ def test_stored_limit_beyond_the_positions_is_lowered_with_a_warning(roberta: Pa
     assert "512" in warning
 
 
-def test_limit_stated_by_the_tokenizer_alone_is_only_warned_about(roberta: Path) -> None:
+def test_limit_stated_by_the_tokenizer_alone_counts_as_in_sentence_transformers(roberta: Path) -> None:
+    set_json_key(roberta / "tokenizer_config.json", "model_max_length", 64)
+    expected = SentenceTransformer(str(roberta), device="cpu").max_seq_length
+    limit = limit_of(roberta)
+    assert limit.rule == LengthRule(max_tokens=64, source="tokenizer_config.json")
+    assert expected == 64
+    assert limit.warnings == ()
+
+
+def test_limit_stated_by_the_tokenizer_of_a_bare_model_is_only_warned_about(roberta: Path) -> None:
+    (roberta / "modules.json").unlink()
     set_json_key(roberta / "tokenizer_config.json", "model_max_length", 64)
     limit = limit_of(roberta)
     assert limit.rule == LengthRule(max_tokens=512, source="config.json")

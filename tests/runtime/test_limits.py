@@ -1,8 +1,10 @@
 """Admission counts and the wait a refused client is told."""
 
 import pytest
+
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.limits import Admission, ThroughputMeter
+from infinity_v3.runtime.settings import ServiceSettings
 
 
 def make_admission(*, max_requests: int = 2, max_queue_tokens: int = 100) -> Admission:
@@ -17,7 +19,9 @@ def test_slots_run_out_and_come_back() -> None:
     admission = make_admission()
     admission.take_slot()
     admission.take_slot()
-    with pytest.raises(InferenceError, match="Model is overloaded.*--max-concurrent-requests") as e:
+    with pytest.raises(
+        InferenceError, match=r"Model is overloaded.*--max-concurrent-requests"
+    ) as e:
         admission.take_slot()
     assert (e.value.kind, e.value.code) == (ErrorKind.OVERLOADED, "overloaded")
     assert e.value.retry_after_s == 1
@@ -28,7 +32,7 @@ def test_slots_run_out_and_come_back() -> None:
 def test_tokens_are_admitted_whole_or_not_at_all() -> None:
     admission = make_admission()
     admission.admit_tokens(60)
-    with pytest.raises(InferenceError, match="Model is overloaded.*--max-queue-tokens") as e:
+    with pytest.raises(InferenceError, match=r"Model is overloaded.*--max-queue-tokens") as e:
         admission.admit_tokens(41)
     assert e.value.kind is ErrorKind.OVERLOADED
     assert admission.num_tokens == 60
@@ -73,3 +77,20 @@ def test_giving_back_twice_is_a_bug() -> None:
         make_admission().release_slot()
     with pytest.raises(AssertionError, match="this is a bug"):
         make_admission().release_tokens(1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tokens_per_s", "expected"),
+    [
+        (None, None, 6400),
+        (None, 1e9, 6400),
+        (None, 50.0, 500),
+        (None, 1.0, 200),
+        (7, 1e9, 7),
+    ],
+)
+def test_the_default_queue_can_be_worked_off_in_ten_seconds(
+    wanted: int | None, tokens_per_s: float | None, expected: int
+) -> None:
+    settings = ServiceSettings(max_queue_tokens=wanted)
+    assert settings.queue_tokens(100, tokens_per_s) == expected

@@ -1,10 +1,11 @@
-"""Loading: settings against the artifact, what is reported, and what is closed when something fails."""
+"""Loading: settings against the artifact, what is reported, what is closed after a failure."""
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from fake_artifact import make_manifest, make_target
 from fake_engine import WIDTH, FakeEngine
 from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError, UsageError
@@ -16,6 +17,7 @@ from infinity_v3.artifacts.manifest import (
     Prompts,
     Target,
 )
+from infinity_v3.artifacts.profile import Profile, TargetProfile, write_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch_sizes import SizeSettings
 from infinity_v3.runtime.engine import EngineError, EngineLoadError, EngineSettings
@@ -115,7 +117,7 @@ def test_threads_reach_the_engine(artifact: Artifact) -> None:
         (SizeSettings(), 16384, (64, 16384)),
         (SizeSettings(max_sequence_length=10), 16384, (10, 16384)),
         (SizeSettings(max_batch_tokens=64), 16384, (64, 64)),
-        (SizeSettings(max_batch_tokens=100, fill_tokens=500), 16384, (64, 100)),
+        (SizeSettings(max_batch_tokens=100), 16384, (64, 100)),
         (SizeSettings(max_sequence_length=10, max_batch_tokens=10), 16384, (10, 10)),
         (SizeSettings(), 32768, (64, 16384)),
         (SizeSettings(max_batch_tokens=20000), 32768, (64, 20000)),
@@ -130,6 +132,21 @@ def test_sizes_in_force(
     assert model.info.fill_tokens <= expected[1]
     assert model.info.max_batch_items == 8
     assert model.notes == ()
+
+
+def test_the_profile_decides_what_was_left_open(artifact: Artifact) -> None:
+    name = make_target().name
+    facts = TargetProfile(fill_tokens=777, num_threads=3, tokens_per_s=1234.5)
+    write_profile(artifact.path, Profile(targets={name: facts, "other": TargetProfile()}))
+    loader = Loader(FakeEngine(outputs=OUTPUTS))
+    model = load_model(artifact, make_target(), LoadSettings(), engine_loader=loader)
+    assert (model.info.fill_tokens, model.measured_tokens_per_s) == (777, 1234.5)
+    assert loader.settings == EngineSettings(num_threads=3)
+    small = LoadSettings(sizes=SizeSettings(max_batch_tokens=100), num_threads=5)
+    loader = Loader(FakeEngine(outputs=OUTPUTS))
+    model = load_model(artifact, make_target(), small, engine_loader=loader)
+    assert model.info.fill_tokens == 100
+    assert loader.settings == EngineSettings(num_threads=5)
 
 
 def test_defaults_give_way_and_say_so(artifact: Artifact) -> None:

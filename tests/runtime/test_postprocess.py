@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from infinity_v3.runtime.postprocess import l2_normalize, read_rows
 from infinity_v3.runtime.work import Readout
-from numpy.typing import NDArray
 
 RAW = Readout(output="pooled")
 UNIT = Readout(output="pooled", normalize=True)
@@ -36,7 +37,9 @@ def test_cut_comes_before_normalising(tensors: dict[str, NDArray[np.float32]]) -
     assert row is not None
     assert row.shape == (4,)
     assert np.linalg.norm(row.astype(np.float64)) == pytest.approx(1.0, abs=1e-6)
-    np.testing.assert_allclose(row * np.linalg.norm(tensors["pooled"][1, :4]), tensors["pooled"][1, :4], atol=1e-6)
+    np.testing.assert_allclose(
+        row * np.linalg.norm(tensors["pooled"][1, :4]), tensors["pooled"][1, :4], atol=1e-6
+    )
 
 
 def test_cut_without_normalising_does_not_rescale(tensors: dict[str, NDArray[np.float32]]) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+
 from fake_engine import WIDTH, FakeEngine, hidden, pooled
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
@@ -104,9 +105,7 @@ def test_vectors_are_cut_then_normalised() -> None:
         async with serving(FakeEngine()) as service:
             result = await service.embed(embed((5, 6), normalize=True, dimensions=3))
         expected = pooled((5, 6))[:3].astype(np.float64)
-        np.testing.assert_allclose(
-            result.rows[0], expected / np.linalg.norm(expected), atol=1e-7
-        )
+        np.testing.assert_allclose(result.rows[0], expected / np.linalg.norm(expected), atol=1e-7)
         assert result.rows[0].dtype == np.float32
 
     asyncio.run(scenario())
@@ -220,9 +219,7 @@ def test_refused_before_the_engine_is_called(
         ("", TextOptions(prompt_name="query", max_tokens=3), (START, 7, END)),
         (
             "",
-            TextOptions(
-                prompt_name="query", max_tokens=3, truncation_side=TruncationSide.LEFT
-            ),
+            TextOptions(prompt_name="query", max_tokens=3, truncation_side=TruncationSide.LEFT),
             (START, 5, END),
         ),
     ],
@@ -289,7 +286,7 @@ def test_large_requests_leave_the_loop_free() -> None:
                 await asyncio.sleep(0)
                 gaps.append(time.perf_counter() - started)
             assert len((await task).rows) == 1000
-        # The loop turned all the while; its longest pause is bounded by scheduling, not by the request.
+        # The loop turned all the while.
         assert len(gaps) > 50
         assert sorted(gaps)[len(gaps) // 2] < 0.005
 
@@ -578,9 +575,7 @@ def test_a_dead_engine_thread_ends_every_request(monkeypatch: pytest.MonkeyPatch
         engine.gate.clear()
         engine.poison = break_down
         async with serving(engine) as service:
-            calls = [
-                asyncio.create_task(service.embed(embed((5,), (6,), (7,)))) for _ in range(3)
-            ]
+            calls = [asyncio.create_task(service.embed(embed((5,), (6,), (7,)))) for _ in range(3)]
             await until(engine.entered.is_set)
             engine.gate.set()
             for call in calls:
@@ -595,11 +590,12 @@ def test_drain_finishes_what_was_admitted() -> None:
         engine = FakeEngine(max_sequences=1)
         engine.gate.clear()
         async with serving(engine) as service:
-            assert service.state is ServiceState.READY
+            states = [service.state]
             calls = [asyncio.create_task(service.embed(embed((5,), (6,)))) for _ in range(3)]
             await until(lambda: service.stats().num_requests == 3)
             service.begin_drain()
-            assert service.state is ServiceState.DRAINING
+            states.append(service.state)
+            assert states == [ServiceState.READY, ServiceState.DRAINING]
             assert (await error_of(service.embed(embed((7,))))).kind is ErrorKind.UNHEALTHY
             assert not await service.wait_drained(0.0)
             assert not await service.wait_drained(0.02)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from fake_engine import FakeEngine, pooled
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
@@ -45,9 +46,7 @@ class Bench:
         self.outcomes: queue.Queue[BatchOutcome] = queue.Queue()
         self.deaths: queue.Queue[str] = queue.Queue()
         limits = BatchLimits(fill_tokens=64, max_tokens=64, max_items=64)
-        reports = WorkerReports(
-            batch_ended=self.outcomes.put, died=lambda: self.deaths.put("died")
-        )
+        reports = WorkerReports(batch_ended=self.outcomes.put, died=lambda: self.deaths.put("died"))
         self.worker = EngineWorker(
             self.engine,
             Batcher(limits, priority_bonus_s=1.0),
@@ -88,9 +87,7 @@ def make_items(*token_ids: int) -> list[WorkItem]:
 
 
 def failures(outcome: BatchOutcome) -> list[str | None]:
-    return [
-        result.code if isinstance(result, ItemFailure) else None for result in outcome.results
-    ]
+    return [result.code if isinstance(result, ItemFailure) else None for result in outcome.results]
 
 
 def test_a_batch_comes_back_in_order_in_one_report(bench: Bench) -> None:
@@ -158,11 +155,11 @@ def test_the_engine_is_down_after_eight_failed_batches_and_up_after_a_success(
     bench.engine.failing_ids = {BAD}
     for _ in range(MAX_FAILED_BATCHES - 1):
         bench.run(BAD)
-    assert not bench.worker.is_down
-    bench.run(BAD)
-    assert bench.worker.is_down
-    bench.run(3)
-    assert not bench.worker.is_down
+    states = [bench.worker.is_down]
+    for token_id in (BAD, 3):
+        bench.run(token_id)
+        states.append(bench.worker.is_down)
+    assert states == [False, True, False]
 
 
 def test_one_good_half_counts_as_success(bench: Bench) -> None:
@@ -201,12 +198,11 @@ def test_stop_closes_the_engine_after_the_batch_under_way(bench: Bench) -> None:
     bench.worker.submit(make_items(3))
     assert bench.engine.entered.wait(DEADLINE_S)
     bench.worker.stop()
-    assert not bench.worker.join(0.05)
-    assert not bench.engine.is_closed
+    before = (bench.worker.join(0.05), bench.engine.is_closed)
     bench.engine.gate.set()
     assert failures(bench.outcome()) == [None]
-    assert bench.worker.join(DEADLINE_S)
-    assert bench.engine.is_closed
+    after = (bench.worker.join(DEADLINE_S), bench.engine.is_closed)
+    assert (before, after) == ((False, False), (True, True))
     assert bench.deaths.empty()
 
 

@@ -2,20 +2,24 @@
 
 import base64
 import json
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
+from loopback import Client, StartServer, VectorOf
 
 JSON = {"content-type": "application/json"}
 
 
-def unit(values):
+def unit(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return (values / np.linalg.norm(values)).astype(np.float32)
 
 
 @pytest.mark.parametrize("inputs", ["test", ["test"], [101, 31, 102], [[101, 31, 102]]])
-def test_embed_answers_one_unit_row(client, vector, inputs):
+def test_embed_answers_one_unit_row(client: Client, vector: VectorOf, inputs: Any) -> None:
     answer = client.post("/embed", {"inputs": inputs})
     assert answer.status == 200, answer.body
     bare = inputs if isinstance(inputs, str) else inputs[0]
@@ -25,17 +29,17 @@ def test_embed_answers_one_unit_row(client, vector, inputs):
     assert np.array_equal(rows[0], unit(vector(item)))
 
 
-def test_texts_and_ids_may_be_mixed(client, vector):
+def test_texts_and_ids_may_be_mixed(client: Client, vector: VectorOf) -> None:
     rows = np.array(client.post("/embed", {"inputs": [[1, 2], "a"]}).json, dtype=np.float32)
     assert np.array_equal(rows, np.stack([unit(vector((1, 2))), unit(vector("a"))]))
 
 
-def test_cut_without_normalising_is_not_rescaled(client, vector):
+def test_cut_without_normalising_is_not_rescaled(client: Client, vector: VectorOf) -> None:
     answer = client.post("/embed", {"inputs": "a", "normalize": False, "dimensions": 3})
     assert np.array_equal(np.array(answer.json[0], dtype=np.float32), vector("a")[:3])
 
 
-def test_embed_all_answers_a_row_for_every_token(client):
+def test_embed_all_answers_a_row_for_every_token(client: Client) -> None:
     answer = client.post("/embed_all", {"inputs": ["a b", [5]]})
     assert [len(matrix) for matrix in answer.json] == [4, 1]
     assert {len(row) for matrix in answer.json for row in matrix} == {8}
@@ -81,7 +85,9 @@ def test_embed_all_answers_a_row_for_every_token(client):
         ({"inputs": [[{"role": "user", "content": "x"}]]}, 424, "Backend", "chat template"),
     ],
 )
-def test_embed_refuses(client, body, status, kind, fragment):
+def test_embed_refuses(
+    client: Client, body: Any, status: int, kind: str | None, fragment: str
+) -> None:
     before = client.service.num_embedded
     answer = client.post("/embed", body)
     assert (answer.status, answer.json["error_type"]) == (status, kind), answer.body
@@ -90,7 +96,7 @@ def test_embed_refuses(client, body, status, kind, fragment):
     assert client.service.num_embedded == before
 
 
-def test_bare_input_has_no_position(client):
+def test_bare_input_has_no_position(client: Client) -> None:
     assert "(item" not in client.post("/embed", {"inputs": ""}).json["error"]
     assert "(item" not in client.post("/embed", {"inputs": [-1]}).json["error"]
 
@@ -107,7 +113,7 @@ def test_bare_input_has_no_position(client):
         {"inputs": "a", "truncation_direction": "left", "truncate": True},
     ],
 )
-def test_embed_accepts(client, body):
+def test_embed_accepts(client: Client, body: Any) -> None:
     assert client.post("/embed", body).status == 200
 
 
@@ -132,19 +138,19 @@ def test_embed_accepts(client, body):
         (b'{"inputs":"\\ud800","x":NaN}', 400),
     ],
 )
-def test_json_syntax(client, raw, status):
+def test_json_syntax(client: Client, raw: bytes, status: int) -> None:
     answer = client.post("/embed", raw)
     assert answer.status == status, answer.body
     if status == 400:
         assert answer.json["error_type"] == "Malformed"
 
 
-def test_surrogate_names_the_item(client):
+def test_surrogate_names_the_item(client: Client) -> None:
     answer = client.post("/embed", b'{"inputs":["a","\\ud800"]}')
     assert "(item 1)" in answer.json["error"]
 
 
-def _decoded(embedding, encoding):
+def _decoded(embedding: Any, encoding: str) -> NDArray[np.float32]:
     if encoding == "float":
         return np.array(embedding, dtype=np.float32)
     data = embedding["data"] if encoding == "tensor" else embedding
@@ -154,11 +160,13 @@ def _decoded(embedding, encoding):
 
 @pytest.mark.parametrize("encoding", ["float", "base64", "tensor", None])
 @pytest.mark.parametrize("accept", [None, "application/msgpack"])
-def test_encodings_hold_the_same_bits(client, vector, encoding, accept):
+def test_encodings_hold_the_same_bits(
+    client: Client, vector: VectorOf, encoding: str | None, accept: str | None
+) -> None:
     headers = {"accept": accept} if accept else {}
     body = {"input": ["a", "b"], "encoding_format": encoding, "model": "anything"}
     answer = client.post("/v1/embeddings", body, **headers)
-    assert answer.headers["content-type"] == accept or "application/json"
+    assert answer.headers["content-type"] == (accept or "application/json")
     reply = msgspec.msgpack.decode(answer.body) if accept else answer.json
     assert (reply["object"], reply["model"]) == ("list", "tiny")
     assert reply["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
@@ -172,7 +180,7 @@ def test_encodings_hold_the_same_bits(client, vector, encoding, accept):
         assert isinstance(reply["data"][0]["embedding"]["data"], bytes if accept else str)
 
 
-def test_messagepack_floats_take_five_bytes(client):
+def test_messagepack_floats_take_five_bytes(client: Client) -> None:
     answer = client.post("/embed", {"inputs": "a"}, accept="application/msgpack")
     assert len(answer.body) == 1 + 1 + 8 * 5
 
@@ -188,7 +196,7 @@ def test_messagepack_floats_take_five_bytes(client):
         ("application/vnd.msgpack", "application/vnd.msgpack"),
     ],
 )
-def test_accept(client, accept, media_type):
+def test_accept(client: Client, accept: str | None, media_type: str) -> None:
     for path in ("/info", "/models"):
         assert client.get(path, accept=accept).headers["content-type"] == media_type
     error = client.post("/embed", {}, accept=accept)
@@ -210,7 +218,7 @@ def test_accept(client, accept, media_type):
         ({"input": "a", "dimensions": 10000}, 422, "invalid_dimensions"),
     ],
 )
-def test_openai_refuses_in_its_shape(client, body, status, code):
+def test_openai_refuses_in_its_shape(client: Client, body: Any, status: int, code: str) -> None:
     answer = client.post("/v1/embeddings", body)
     assert answer.status == status, answer.body
     reply = answer.json
@@ -219,14 +227,14 @@ def test_openai_refuses_in_its_shape(client, body, status, code):
     assert set(reply["error"]) == {"message", "type", "param", "code"}
 
 
-def test_truncation_at_the_limit(client):
+def test_truncation_at_the_limit(client: Client) -> None:
     answer = client.post("/v1/embeddings", {"input": "a", "truncate_prompt_tokens": -1})
     assert answer.status == 200
     assert client.service.last_request.options.truncate is True
     assert client.service.last_request.options.max_tokens is None
 
 
-def test_priority_and_deadline_reach_the_service(client):
+def test_priority_and_deadline_reach_the_service(client: Client) -> None:
     client.post("/embed", {"inputs": "a", "service_tier": "priority"}, request_timeout_ms="60000")
     schedule = client.service.last_request.schedule
     assert schedule.is_priority
@@ -235,7 +243,7 @@ def test_priority_and_deadline_reach_the_service(client):
     assert client.service.last_request.schedule.deadline_s is None
 
 
-def test_batch_size_is_limited(start_server):
+def test_batch_size_is_limited(start_server: StartServer) -> None:
     with start_server(model={"max_client_batch_size": 3}) as client:
         assert client.post("/embed", {"inputs": ["a"] * 3}).status == 200
         answer = client.post("/embed", {"inputs": ["a"] * 4})
@@ -243,7 +251,7 @@ def test_batch_size_is_limited(start_server):
     assert "batch size 4 > maximum allowed batch size 3" in answer.json["error"]
 
 
-def test_unsupported_kind_is_told_before_the_batch_size(start_server):
+def test_unsupported_kind_is_told_before_the_batch_size(start_server: StartServer) -> None:
     with start_server(model={"max_client_batch_size": 1}) as client:
         client.service.can_embed = False
         answer = client.post("/embed", {"inputs": ["a", "b"]})
@@ -251,7 +259,7 @@ def test_unsupported_kind_is_told_before_the_batch_size(start_server):
     assert "Model is not an embedding model" in answer.json["error"]
 
 
-def test_tokenize_and_decode(client):
+def test_tokenize_and_decode(client: Client) -> None:
     text = "深度学习 é"
     (tokens,) = client.post("/tokenize", {"inputs": text}).json
     assert tokens == [{"id": 7, "text": text, "special": False, "start": 0, "stop": 6}]
@@ -273,14 +281,14 @@ def test_tokenize_and_decode(client):
         ("/decode", {"ids": "a"}, 422),
     ],
 )
-def test_tokenize_and_decode_refuse(client, path, body, status):
+def test_tokenize_and_decode_refuse(client: Client, path: str, body: Any, status: int) -> None:
     answer = client.post(path, body)
     assert answer.status == status, answer.body
     if path == "/decode" and status == 400:
         assert "`input_ids` cannot be empty" in answer.json["error"]
 
 
-def test_timing_headers(client):
+def test_timing_headers(client: Client) -> None:
     headers = client.post("/embed", {"inputs": ["ab", [1, 2, 3]]}).headers
     assert headers["x-compute-type"] == "cpu+optimized"
     assert headers["x-compute-characters"] == "5"
@@ -298,7 +306,7 @@ def test_timing_headers(client):
 @pytest.mark.parametrize(
     ("sent", "is_echoed"), [("abc", True), ("x" * 128, True), ("x" * 200, False), (None, False)]
 )
-def test_request_id(client, sent, is_echoed):
+def test_request_id(client: Client, sent: str | None, is_echoed: bool) -> None:
     headers = {"x_request_id": sent} if sent else {}
     for answer in (client.get("/health", **headers), client.post("/embed", {}, **headers)):
         found = answer.headers["x-request-id"]
@@ -306,13 +314,13 @@ def test_request_id(client, sent, is_echoed):
         assert is_echoed or len(found) == 32
 
 
-def test_gateway_ids_are_echoed(client):
+def test_gateway_ids_are_echoed(client: Client) -> None:
     headers = {"x-baseten-customer-request-id": "b1", "x-typesafe-request-id": "t1"}
     answer = client.request("GET", "/health", headers=headers)
     assert {name: answer.headers[name] for name in headers} == headers
 
 
-def test_info(client):
+def test_info(client: Client) -> None:
     info = client.get("/info").json
     assert info["model_type"] == {"embedding": {"pooling": "last_token"}}
     assert (info["served_model_name"], info["max_input_length"]) == ("tiny", 16)
@@ -322,7 +330,7 @@ def test_info(client):
     assert client.get("/info?model=other").json["error_type"] == "NotFound"
 
 
-def test_models_with_a_slash_in_the_name(start_server):
+def test_models_with_a_slash_in_the_name(start_server: StartServer) -> None:
     with start_server(("org/one", "two")) as client:
         assert [entry["id"] for entry in client.get("/v1/models").json["data"]] == [
             "org/one",
@@ -335,7 +343,7 @@ def test_models_with_a_slash_in_the_name(start_server):
     assert unknown.json["error"]["code"] == "model_not_found"
 
 
-def test_routing_between_two_models(start_server):
+def test_routing_between_two_models(start_server: StartServer) -> None:
     with start_server(("one", "two")) as client:
         missing = client.post("/embed", {"inputs": "a"})
         unknown = client.post("/v1/embeddings", {"input": "a", "model": "three"})
@@ -346,7 +354,7 @@ def test_routing_between_two_models(start_server):
     assert (unknown.status, known.status, known.json["model"]) == (404, 200, "two")
 
 
-def test_docs_need_no_other_host(client):
+def test_docs_need_no_other_host(client: Client) -> None:
     page = client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     text = page.body.decode()
@@ -355,7 +363,7 @@ def test_docs_need_no_other_host(client):
     assert "src=" not in text
 
 
-def test_openapi_lists_every_route(client):
+def test_openapi_lists_every_route(client: Client) -> None:
     from infinity_v3.server.app import all_routes
 
     document = client.get("/api-doc/openapi.json").json

@@ -1,16 +1,18 @@
-"""An engine without a model: its numbers follow from the ids, its delays and failures from the test.
+"""An engine without a model: numbers follow from the ids, delays and failures from tests.
 
 Implements the `Engine` protocol of the runtime. Knows nothing of services.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
 from infinity_v3.artifacts.manifest import Graph, Limits, TensorSpec
 from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine import EngineError, EngineOutput
-from numpy.typing import NDArray
 
 WIDTH = 8
 DEADLINE_S = 10.0
@@ -98,7 +100,7 @@ def split(batch: Batch) -> tuple[tuple[int, ...], ...]:
     """Ids of each sequence of a batch."""
     bounds = batch.cu_seqlens.tolist()
     ids = batch.input_ids.tolist()
-    return tuple(tuple(ids[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(tuple(ids[a:b]) for a, b in itertools.pairwise(bounds))
 
 
 def hidden(ids: Sequence[int]) -> NDArray[np.float32]:

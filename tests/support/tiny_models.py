@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 import tokenizers
+from tokenizers import models, pre_tokenizers, processors
+
 from fake_engine import WIDTH, FakeEngine
 from infinity_v3.artifacts.manifest import Backend, Device, Kind, PoolingMode, Precision
 from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.prompts import PromptTable
 from infinity_v3.runtime.tokenizer import TextTokenizer
-from tokenizers import models, pre_tokenizers, processors
 
 START, END = 1, 2
 FIRST_WORD = 3

@@ -1,0 +1,267 @@
+"""Our C++ operators against torch, for every CPU class that this host can run, through the same C entry points."""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from infinity_v3.artifacts.host import detect_host
+from infinity_v3.artifacts.manifest import PoolingMode
+from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
+from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_library
+from infinity_v3.compiler.operators import POOL_MODES
+
+HOST_TARGETS = [target for target in CPU_TARGETS if set(target.isa) <= detect_host().isa]
+RAGGED = [1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 255, 256, 257, 300]
+F32_ATOL = 2e-6
+BF16_ATOL = 1.5e-2
+
+
+class Kernels:
+    """The library of one CPU class, called with torch tensors through AtenTensorHandle."""
+
+    def __init__(self, target: CpuTarget, cache: Path) -> None:
+        self.library: KernelLibrary = build_kernel_library(
+            target, Path(torch.__file__).parent, cache
+        )
+        self._lib = ctypes.CDLL(str(self.library.path))
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lengths: list[int],
+        *,
+        causal: bool = False,
+        window: int = -1,
+    ) -> Tensor:
+        call = getattr(self._lib, f"aoti_torch_cpu_varlen_attention_{self.library.digest}")
+        arguments = (
+            ctypes.c_int32(causal),
+            ctypes.c_int64(window),
+            ctypes.c_double(q.shape[-1] ** -0.5),
+        )
+        return self._call(call, [q, k, v, cu_seqlens(lengths)], arguments)
+
+    def pool(self, hidden: Tensor, lengths: list[int], mode: PoolingMode) -> Tensor:
+        call = getattr(self._lib, f"aoti_torch_cpu_segment_pool_{self.library.digest}")
+        return self._call(call, [hidden, cu_seqlens(lengths)], (ctypes.c_int64(POOL_MODES[mode]),))
+
+    def _call(
+        self, call: Callable[..., int], tensors: list[Tensor], arguments: tuple[object, ...]
+    ) -> Tensor:
+        handles = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(tensors)
+        pointers = [ctypes.c_void_p(_address(handle)) for handle in handles]
+        result = ctypes.c_void_p()
+        status = call(*pointers, *arguments, ctypes.byref(result))
+        torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(handles)
+        if status != 0:
+            raise RuntimeError("the kernel refused its arguments")
+        (out,) = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs([_capsule(result.value)])
+        return out
+
+
+def _address(capsule: object) -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return int(get(capsule, None))
+
+
+def _capsule(address: int | None) -> object:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
+    )
+    return new(address, None, None)
+
+
+@pytest.fixture(scope="module", params=HOST_TARGETS, ids=lambda target: target.name)
+def kernels(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kernels]:
+    yield Kernels(request.param, tmp_path_factory.mktemp("kernels"))
+
+
+def cu_seqlens(lengths: list[int]) -> Tensor:
+    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+
+
+def random_qkv(
+    lengths: list[int], heads: int, kv_heads: int, dim: int, dtype: torch.dtype
+) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(sum(lengths) * 31 + dim)
+    total = sum(lengths)
+    return [
+        torch.randn(total, h, dim, generator=generator).to(dtype)
+        for h in (heads, kv_heads, kv_heads)
+    ]
+
+
+def torch_attention(
+    q: Tensor, k: Tensor, v: Tensor, lengths: list[int], *, causal: bool = False, window: int = -1
+) -> Tensor:
+    """Softmax over an explicit mask, in float64, one sequence at a time."""
+    rows, start = [], 0
+    for length in lengths:
+        x, y, z = (t[start : start + length].double().transpose(0, 1) for t in (q, k, v))
+        y, z = (t.repeat_interleave(q.shape[1] // k.shape[1], 0) for t in (y, z))
+        distance = torch.arange(length)[:, None] - torch.arange(length)[None]
+        hidden = torch.zeros(length, length, dtype=torch.bool)
+        if causal:
+            hidden |= distance < 0
+            hidden |= (distance >= window) if window >= 0 else hidden
+        elif window >= 0:
+            hidden |= distance.abs() > window
+        scores = (x @ y.transpose(1, 2) * q.shape[-1] ** -0.5).masked_fill(hidden, float("-inf"))
+        rows.append((scores.softmax(-1) @ z).transpose(0, 1))
+        start += length
+    return torch.cat(rows)
+
+
+def assert_close(found: Tensor, expected: Tensor, *, atol: float) -> None:
+    difference = (found.double() - expected.double()).abs()
+    assert found.shape == expected.shape
+    assert difference.max() <= atol, (
+        f"max {difference.max():.3g}, mean {difference.mean():.3g}, allowed {atol:g}"
+    )
+
+
+@pytest.mark.parametrize("dim", [8, 20, 32, 64, 80, 128])
+@pytest.mark.parametrize(
+    ("dtype", "atol"), [(torch.float32, F32_ATOL), (torch.bfloat16, BF16_ATOL)]
+)
+def test_attention_over_head_sizes(
+    kernels: Kernels, dim: int, dtype: torch.dtype, atol: float
+) -> None:
+    q, k, v = random_qkv(RAGGED, 3, 3, dim, dtype)
+    assert_close(kernels.attention(q, k, v, RAGGED), torch_attention(q, k, v, RAGGED), atol=atol)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [-1, 1, 7, 64, 256, 1000])
+@pytest.mark.parametrize(
+    ("dtype", "atol"), [(torch.float32, F32_ATOL), (torch.bfloat16, BF16_ATOL)]
+)
+def test_attention_masks_and_grouped_heads(
+    kernels: Kernels, causal: bool, window: int, dtype: torch.dtype, atol: float
+) -> None:
+    lengths = [1, 7, 8, 9, 65, 257, 600]
+    q, k, v = random_qkv(lengths, 4, 2, 32, dtype)
+    found = kernels.attention(q, k, v, lengths, causal=causal, window=window)
+    assert_close(found, torch_attention(q, k, v, lengths, causal=causal, window=window), atol=atol)
+
+
+def test_switching_the_window_off_is_seen(kernels: Kernels) -> None:
+    lengths = [257]
+    q, k, v = random_qkv(lengths, 2, 2, 32, torch.float32)
+    windowed = kernels.attention(q, k, v, lengths, window=16)
+    plain = kernels.attention(q, k, v, lengths)
+    assert (windowed - plain).abs().max() >= 100 * F32_ATOL
+
+
+def test_attention_reads_fused_projections_in_place(kernels: Kernels) -> None:
+    lengths, heads, dim = [5, 130, 33], 4, 32
+    fused = torch.randn(sum(lengths), 3 * heads * dim, generator=torch.Generator().manual_seed(0))
+    q, k, v = (part.view(-1, heads, dim) for part in fused.split(heads * dim, dim=1))
+    assert not q.is_contiguous()
+    assert_close(
+        kernels.attention(q, k, v, lengths), torch_attention(q, k, v, lengths), atol=F32_ATOL
+    )
+
+
+def test_attention_with_large_scores_stays_finite(kernels: Kernels) -> None:
+    lengths = [300, 4]
+    q, k, v = random_qkv(lengths, 2, 2, 32, torch.float32)
+    found = kernels.attention(q * 300, k * 300, v, lengths)
+    assert_close(found, torch_attention(q * 300, k * 300, v, lengths), atol=5e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 90), min_size=1, max_size=9),
+    causal=st.booleans(),
+    window=st.integers(-1, 40),
+)
+def test_a_sequence_never_sees_its_neighbours(
+    kernels: Kernels, lengths: list[int], causal: bool, window: int
+) -> None:
+    window = -1 if window == 0 else window
+    q, k, v = random_qkv(lengths, 2, 1, 16, torch.float32)
+    packed = kernels.attention(q, k, v, lengths, causal=causal, window=window)
+    start = 0
+    for length in lengths:
+        stop = start + length
+        alone = kernels.attention(
+            q[start:stop], k[start:stop], v[start:stop], [length], causal=causal, window=window
+        )
+        torch.testing.assert_close(packed[start:stop], alone, atol=1e-6, rtol=0)
+        start = stop
+
+
+def test_attention_refuses_another_dtype(kernels: Kernels) -> None:
+    q, k, v = random_qkv([4], 2, 2, 16, torch.float16)
+    with pytest.raises(RuntimeError):
+        kernels.attention(q, k, v, [4])
+
+
+def pooled_by_definition(tokens: Tensor, mode: PoolingMode) -> Tensor:
+    positions = torch.arange(1, len(tokens) + 1, dtype=torch.float64)
+    return {
+        PoolingMode.CLS: tokens[0],
+        PoolingMode.LAST_TOKEN: tokens[-1],
+        PoolingMode.MEAN: tokens.mean(0),
+        PoolingMode.MAX: tokens.amax(0),
+        PoolingMode.MEAN_SQRT_LEN: tokens.sum(0) / len(tokens) ** 0.5,
+        PoolingMode.WEIGHTED_MEAN: (positions[:, None] * tokens).sum(0) / positions.sum(),
+    }[mode]
+
+
+@pytest.mark.parametrize("mode", list(POOL_MODES))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pooling_follows_its_definition(
+    kernels: Kernels, mode: PoolingMode, dtype: torch.dtype
+) -> None:
+    hidden = torch.randn(sum(RAGGED), 48, generator=torch.Generator().manual_seed(1)).to(dtype)
+    expected = [pooled_by_definition(tokens.double(), mode) for tokens in hidden.split(RAGGED)]
+    assert_close(kernels.pool(hidden, RAGGED, mode), torch.stack(expected), atol=3e-6)
+
+
+@pytest.mark.parametrize("mode", list(POOL_MODES))
+def test_an_empty_sequence_pools_to_zeros(kernels: Kernels, mode: PoolingMode) -> None:
+    hidden = torch.randn(3, 16, generator=torch.Generator().manual_seed(2))
+    found = kernels.pool(hidden, [3, 0], mode)
+    assert found[1].eq(0).all()
+    assert_close(found[:1], pooled_by_definition(hidden.double(), mode)[None], atol=1e-6)
+
+
+def test_the_digest_names_file_soname_and_symbols(kernels: Kernels) -> None:
+    digest = kernels.library.digest
+    assert kernels.library.path.name == f"libinfinity-kernels-{digest}.so"
+    content = kernels.library.path.read_bytes()
+    for name in (
+        f"libinfinity-kernels-{digest}.so",
+        f"varlen_attention_{digest}",
+        f"segment_pool_{digest}",
+    ):
+        assert name.encode() in content
+
+
+def test_a_built_library_is_taken_from_the_cache(kernels: Kernels) -> None:
+    cache = kernels.library.path.parent.parent
+    before = kernels.library.path.stat().st_mtime_ns
+    target = next(
+        target
+        for target in HOST_TARGETS
+        if Kernels(target, cache).library.digest == kernels.library.digest
+    )
+    assert (
+        build_kernel_library(target, Path(torch.__file__).parent, cache).path.stat().st_mtime_ns
+        == before
+    )
