@@ -26,7 +26,7 @@ class NativeFile:
     @classmethod
     def unchecked(cls, root: Path, entry: FileEntry) -> "NativeFile":
         """Name the file itself, whose digest was checked when the artifact was opened."""
-        return cls(str(root / entry.path), None)
+        return cls(_path_of_content(str(root), entry.path, entry.sha256), None)
 
     @classmethod
     def hashed(cls, root: Path, entry: FileEntry) -> "NativeFile":
@@ -37,7 +37,7 @@ class NativeFile:
         """
         with os_errors_as_run_failed("read", root / entry.path):
             descriptor = _open_regular(root, entry.path)
-            native = cls(f"/proc/self/fd/{descriptor}", descriptor)
+            native = cls(_path_of_content("/proc/self/fd", descriptor, entry.sha256), descriptor)
             try:
                 _check_content(root, entry, descriptor)
             except BaseException:
@@ -61,6 +61,17 @@ class NativeFile:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _path_of_content(folder: str, name: object, sha256: str) -> str:
+    """Spell a path differently for every content.
+
+    The dynamic loader takes a path that it was given before for the library it loaded then, even
+    if another file lies there now; and numbers of descriptors come again. So the digest's first 128
+    bits stand in the path, as slashes and dots that the kernel skips.
+    """
+    bits = f"{int(sha256[:32], 16):0128b}"
+    return f"{folder}{''.join('/.' if bit == '1' else '/' for bit in bits)}/{name}"
 
 
 def _open_regular(root: Path, relative_path: str) -> int:

@@ -28,9 +28,11 @@ def run_failed(action: str, path: Path, error: OSError) -> RunFailedError:
         path: what it was tried on, unless the error itself names a file.
         error: the failure.
     """
+    # Of a copy, the second name is the one written to.
+    filename = error.filename2 or error.filename
     # Names relative to a descriptor say too little.
-    is_whole = isinstance(error.filename, str) and Path(error.filename).is_absolute()
-    named = error.filename if is_whole else str(path)
+    is_whole = isinstance(filename, str) and Path(filename).is_absolute()
+    named = filename if is_whole else str(path)
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     remedy = _REMEDIES.get(error.errno or 0)
     return RunFailedError(f"cannot {action} {named}: {reason}" + (f"; {remedy}" if remedy else ""))

@@ -105,4 +105,4 @@ def _cannot_run(target: CpuTarget, host: HostCapabilities) -> str | None:
 
 
 def _flags(target: CpuTarget) -> tuple[str, ...]:
-    return (f"-march={target.march}", *target.kernel_flags)
+    return (f"-march={target.flags.march}", *target.flags.kernel_flags)

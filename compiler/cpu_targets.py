@@ -1,70 +1,66 @@
-"""The CPU classes that engines are built for, and the compiler flags of each. Data only."""
+"""How engines are built for each CPU class: the compiler flags that matter. Data only."""
 
 from dataclasses import dataclass
 
+from infinity_v3.artifacts.cpu_class import CPU_CLASSES, CpuClass
 from infinity_v3.artifacts.manifest import Precision
-
-_AVX2 = ("avx2", "bmi1", "bmi2", "f16c", "fma", "movbe")
-_AVX512 = (*_AVX2, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-_AVX512_BF16 = (*_AVX512, "avx512_bf16")
-_AMX_BF16 = (*_AVX512_BF16, "amx_bf16", "amx_tile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuTarget:
-    """One CPU class.
+class BuildFlags:
+    """What differs between builds.
 
     Attributes:
-        isa: /proc/cpuinfo flags a host must show; a machine builds only for flags it has itself.
         march: `-march` of the model library and of the kernels.
         kernel_flags: further flags of the kernel library.
-        capability: the vector width that Inductor generates for, in ATen's words.
-        freeze: fold and repack the weights for this class; only where the matrix library's packed layout belongs to it.
+        capability: the vector instructions that Inductor generates for.
+        freeze: fold the weights and repack them for this class; only where the matrix library packs differently for it.
     """
 
-    name: str
-    precision: Precision
-    isa: tuple[str, ...]
     march: str
     kernel_flags: tuple[str, ...] = ()
     capability: str
     freeze: bool
 
 
-CPU_TARGETS = (
-    CpuTarget(
-        name="cpu-x86_64-amx-bf16",
-        precision=Precision.BFLOAT16,
-        isa=_AMX_BF16,
-        march="x86-64-v4",
-        kernel_flags=("-mavx512bf16", "-mprefer-vector-width=512"),
-        capability="amx",
-        freeze=True,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTarget:
+    """A CPU class and how to build for it. A machine builds only for flags it has itself."""
+
+    cpu: CpuClass
+    flags: BuildFlags
+
+    @property
+    def name(self) -> str:
+        """Name of the class, which is the name of the target."""
+        return self.cpu.name
+
+    @property
+    def precision(self) -> Precision:
+        """Number format of the engine."""
+        return self.cpu.precision
+
+    @property
+    def isa(self) -> tuple[str, ...]:
+        """Flags that a host must show."""
+        return self.cpu.isa
+
+
+_BF16_KERNELS = ("-mavx512bf16", "-mprefer-vector-width=512")
+_FLAGS = {
+    "cpu-x86_64-amx-bf16": BuildFlags(
+        march="x86-64-v4", kernel_flags=_BF16_KERNELS, capability="amx", freeze=True
     ),
-    CpuTarget(
-        name="cpu-x86_64-avx512-bf16",
-        precision=Precision.BFLOAT16,
-        isa=_AVX512_BF16,
-        march="x86-64-v4",
-        kernel_flags=("-mavx512bf16", "-mprefer-vector-width=512"),
-        capability="avx512",
-        freeze=True,
+    "cpu-x86_64-avx512-bf16": BuildFlags(
+        march="x86-64-v4", kernel_flags=_BF16_KERNELS, capability="avx512", freeze=True
     ),
-    CpuTarget(
-        name="cpu-x86_64-avx512-f32",
-        precision=Precision.FLOAT32,
-        isa=_AVX512,
+    "cpu-x86_64-avx512-f32": BuildFlags(
         march="x86-64-v4",
         kernel_flags=("-mprefer-vector-width=512",),
         capability="avx512",
         freeze=False,
     ),
-    CpuTarget(
-        name="cpu-x86_64-avx2-f32",
-        precision=Precision.FLOAT32,
-        isa=_AVX2,
-        march="x86-64-v3",
-        capability="avx2",
-        freeze=False,
-    ),
-)
+    "cpu-x86_64-avx2-f32": BuildFlags(march="x86-64-v3", capability="avx2", freeze=False),
+}
+CPU_TARGETS = tuple(CpuTarget(cpu=cpu, flags=_FLAGS[cpu.name]) for cpu in CPU_CLASSES)
+"""Every target of this release, in order of preference."""

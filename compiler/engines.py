@@ -44,7 +44,9 @@ class BuiltTargets:
     threads: int
 
 
-def build_targets(plan: CompilePlan, request: CompileRequest, stage: Path, progress: Progress) -> BuiltTargets:
+def build_targets(
+    plan: CompilePlan, request: CompileRequest, stage: Path, progress: Progress
+) -> BuiltTargets:
     """Build every target of the plan into `stage`.
 
     Raises:
@@ -67,12 +69,18 @@ def build_targets(plan: CompilePlan, request: CompileRequest, stage: Path, progr
         for target in plan.targets:
             if target.precision is precision:
                 with progress.stage(f"build {target.name}"):
-                    kernel = build_kernel_library(target, Path(torch.__file__).parent, request.kernel_cache)
+                    kernel = build_kernel_library(
+                        target, Path(torch.__file__).parent, request.kernel_cache
+                    )
                     folder = stage / TARGETS_FOLDER / target.name
                     engines.append(
-                        build_cpu_engine(exported[precision], target, kernel, folder, share_weights=is_shared)
+                        build_cpu_engine(
+                            exported[precision], target, kernel, folder, share_weights=is_shared
+                        )
                     )
-    return BuiltTargets(engines=tuple(engines), exported=exported, shared=tuple(shared), threads=threads)
+    return BuiltTargets(
+        engines=tuple(engines), exported=exported, shared=tuple(shared), threads=threads
+    )
 
 
 def weights_path(precision: Precision) -> str:
@@ -113,6 +121,9 @@ def _weight_bytes(exported: ExportedModel) -> int:
 def _save_shared(exported: ExportedModel, path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     # safetensors refuses tensors that share storage, as tied weights do.
-    tensors = {name: tensor.clone().contiguous() for name, tensor in constant_tensors(exported.program).items()}
+    tensors = {
+        name: tensor.clone().contiguous()
+        for name, tensor in constant_tensors(exported.program).items()
+    }
     save_file(tensors, path)
     path.chmod(0o644)

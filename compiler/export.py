@@ -34,7 +34,12 @@ class ExportedModel:
 
 
 def export_packed(
-    model: PackedModel, *, precision: Precision, output_names: tuple[str, ...], num_layers: int, num_positions: int
+    model: PackedModel,
+    *,
+    precision: Precision,
+    output_names: tuple[str, ...],
+    num_layers: int,
+    num_positions: int,
 ) -> ExportedModel:
     """Export with dynamic T and B.
 
@@ -63,7 +68,10 @@ def export_packed(
         _refuse_missing_attention(program, num_layers)
         outputs = model(**example)
     return ExportedModel(
-        program=program, graph=_graph(example, output_names, outputs), precision=precision, limits=LIMITS
+        program=program,
+        graph=_graph(example, output_names, outputs),
+        precision=precision,
+        limits=LIMITS,
     )
 
 
@@ -87,7 +95,9 @@ def _refuse_missing_attention(program: ExportedProgram, num_layers: int) -> None
 
 
 def _graph(
-    example: dict[str, torch.Tensor], output_names: tuple[str, ...], outputs: tuple[torch.Tensor, ...]
+    example: dict[str, torch.Tensor],
+    output_names: tuple[str, ...],
+    outputs: tuple[torch.Tensor, ...],
 ) -> Graph:
     inputs = tuple(
         TensorSpec(

@@ -27,7 +27,9 @@ _ACTIVATIONS: dict[Activation, type[nn.Module]] = {
 class PoolingHead(nn.Module):
     """One pooled output per entry of `poolings`; the modes of an entry are concatenated, then projected."""
 
-    def __init__(self, poolings: Sequence[tuple[PoolingMode, ...]], dense: Sequence[nn.Module]) -> None:
+    def __init__(
+        self, poolings: Sequence[tuple[PoolingMode, ...]], dense: Sequence[nn.Module]
+    ) -> None:
         super().__init__()
         self.poolings = tuple(poolings)
         self.dense = nn.Sequential(*dense)
@@ -71,12 +73,18 @@ def load_dense(layer: DenseLayer) -> nn.Module:
         UsageError: the weights are not those that its config.json announces.
     """
     weights = load_file(layer.weights)
-    expected: dict[str, tuple[int, ...]] = {"linear.weight": (layer.out_features, layer.in_features)}
+    expected: dict[str, tuple[int, ...]] = {
+        "linear.weight": (layer.out_features, layer.in_features)
+    }
     if layer.has_bias:
         expected["linear.bias"] = (layer.out_features,)
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if found != expected:
-        raise UsageError(f"{layer.weights}: expected the tensors {expected}, found {found}; take both files from one checkpoint")
+        raise UsageError(
+            f"{layer.weights}: expected the tensors {expected}, found {found}; take both files from one checkpoint"
+        )
     linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.has_bias)
-    linear.load_state_dict({name.removeprefix("linear."): tensor.float() for name, tensor in weights.items()})
+    linear.load_state_dict(
+        {name.removeprefix("linear."): tensor.float() for name, tensor in weights.items()}
+    )
     return nn.Sequential(linear, _ACTIVATIONS[layer.activation]()).eval().requires_grad_(False)

@@ -140,7 +140,7 @@ def _target(view: TargetView) -> list[tuple[str, object]]:
         ("requires", " ".join(needs)),
         ("limits", f"{target.limits.max_tokens} tokens, {target.limits.max_sequences} inputs"),
         ("size", shown_bytes(sum(file.num_bytes for file in target.files))),
-        ("parity", _parity(view)),
+        *_parity(view),
         (
             "this host",
             "runs it" if view.cannot_run is None else f"cannot run it: {view.cannot_run}",
@@ -148,13 +148,18 @@ def _target(view: TargetView) -> list[tuple[str, object]]:
     ]
 
 
-def _parity(view: TargetView) -> str:
+def _parity(view: TargetView) -> list[tuple[str, object]]:
     parity = view.target.parity
     verdict = "passed" if parity.passed else "failed"
-    figures = "".join(
-        f", {key} {_number(value)}" for key, value in view.figures.items() if _is_number(value)
+    rows: list[tuple[str, object]] = [
+        ("parity", f"{verdict} on {parity.probe_count} probes against {parity.reference}")
+    ]
+    rows.extend(
+        ("", f"{key:<24} {_number(value)}")
+        for key, value in view.figures.items()
+        if _is_number(value)
     )
-    return f"{verdict} on {parity.probe_count} probes against {parity.reference}{figures}"
+    return rows
 
 
 def _source(manifest: Manifest) -> list[tuple[str, object]]:

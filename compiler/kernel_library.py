@@ -44,7 +44,7 @@ class KernelLibrary:
 
 def kernel_flags(target: CpuTarget) -> tuple[str, ...]:
     """Flags that change the code of the library."""
-    return (*_FLAGS, f"-march={target.march}", *target.kernel_flags)
+    return (*_FLAGS, f"-march={target.flags.march}", *target.flags.kernel_flags)
 
 
 def build_kernel_library(target: CpuTarget, torch_root: Path, cache: Path) -> KernelLibrary:
@@ -81,7 +81,9 @@ def _compile(target: CpuTarget, library: KernelLibrary, torch_root: Path) -> Non
     ):
         built = Path(scratch) / library.path.name
         _run_compiler(_command(target, library, torch_root, sources, built))
-        built.replace(library.path)  # another process may have been as fast: same bytes, either may win
+        built.replace(
+            library.path
+        )  # another process may have been as fast: same bytes, either may win
 
 
 def _command(

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 _ARCH = "x86_64"
 
 
-def assemble_manifest(plan: CompilePlan, request: CompileRequest, built: BuiltTargets, stage: Path) -> Manifest:
+def assemble_manifest(
+    plan: CompilePlan, request: CompileRequest, built: BuiltTargets, stage: Path
+) -> Manifest:
     """The manifest of a staged artifact, its targets not yet verified."""
     files = describe_files(stage)
     provenance = collect_provenance(kernel_abi=KERNEL_ABI, flags=_flags(built))
@@ -68,14 +70,20 @@ def assemble_manifest(plan: CompilePlan, request: CompileRequest, built: BuiltTa
 def with_parity(draft: Manifest, reports: Sequence[ParityReport]) -> Manifest:
     """The draft with each target's verdict."""
     verdicts = {report.target: report for report in reports}
-    targets = tuple(replace(target, parity=_parity(verdicts[target.name])) for target in draft.targets)
+    targets = tuple(
+        replace(target, parity=_parity(verdicts[target.name])) for target in draft.targets
+    )
     return replace(draft, targets=targets)
 
 
 def default_name(plan: CompilePlan) -> str:
     """Name derived from the checkpoint's id: its last part, characters outside the rule replaced."""
     checkpoint = plan.checkpoint
-    base = checkpoint.path.name if checkpoint.repository == "local" else checkpoint.repository.rpartition("/")[2]
+    base = (
+        checkpoint.path.name
+        if checkpoint.repository == "local"
+        else checkpoint.repository.rpartition("/")[2]
+    )
     allowed = "".join(c if c.isascii() and (c.isalnum() or c in "._+-") else "-" for c in base)
     return allowed.lstrip("._+-")[:100] or "model"
 
@@ -119,7 +127,9 @@ def _graph(built: BuiltTargets) -> Graph:
     """One signature for all targets; the token output leaves each engine in its own precision."""
     graph = next(iter(built.exported.values())).graph
     outputs = tuple(
-        TensorSpec(name=spec.name, dtype="float32", dims=spec.dims) if spec.name == "hidden" else spec
+        TensorSpec(name=spec.name, dtype="float32", dims=spec.dims)
+        if spec.name == "hidden"
+        else spec
         for spec in graph.outputs
     )
     return Graph(inputs=graph.inputs, outputs=outputs)
@@ -129,7 +139,9 @@ def _flags(built: BuiltTargets) -> tuple[str, ...]:
     return tuple(f"{engine.target.name}: {' '.join(engine.flags)}" for engine in built.engines)
 
 
-def _target(engine: BuiltEngine, built: BuiltTargets, files: tuple[FileEntry, ...], torch_version: str) -> Target:
+def _target(
+    engine: BuiltEngine, built: BuiltTargets, files: tuple[FileEntry, ...], torch_version: str
+) -> Target:
     folder = f"{TARGETS_FOLDER}/{engine.target.name}"
     precision: Precision = engine.target.precision
     return Target(
@@ -148,7 +160,11 @@ def _target(engine: BuiltEngine, built: BuiltTargets, files: tuple[FileEntry, ..
         files=tuple(file for file in files if file.path.startswith(f"{folder}/")),
         weights=precision if engine.shares_weights else None,
         parity=Parity(
-            reference="not run", probes_digest="0" * 64, probe_count=0, bounds=bounds_of(precision), passed=False
+            reference="not run",
+            probes_digest="0" * 64,
+            probe_count=0,
+            bounds=bounds_of(precision),
+            passed=False,
         ),
     )
 

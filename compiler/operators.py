@@ -3,6 +3,8 @@
 Knows nothing of models. The compiled engines call the C++ kernels of the same names instead of the references here.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -57,8 +59,17 @@ def shim_declaration(base: str, digest: str) -> str:
 
 def _define(name: str, base: str) -> None:
     torch.library.define(f"infinity::{name}", _SCHEMAS[base])
-    torch.library.register_fake(f"infinity::{name}", {ATTENTION: _fake_attention, POOL: _fake_pool}[base])
-    torch.library.impl(f"infinity::{name}", "CPU", {ATTENTION: attention_reference, POOL: pool_reference}[base])
+    fake, reference = _implementations()[base]
+    torch.library.register_fake(f"infinity::{name}", fake)
+    torch.library.impl(f"infinity::{name}", "CPU", reference)
+
+
+def _implementations() -> dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]]:
+    """Shape rule and reference of each operator."""
+    return {
+        ATTENTION: (_fake_attention, attention_reference),
+        POOL: (_fake_pool, pool_reference),
+    }
 
 
 def _fake_attention(
@@ -88,9 +99,9 @@ def attention_reference(
     bounds = cu_seqlens.tolist()
     for start, stop in zip(bounds, bounds[1:], strict=False):
         mask = _visible(stop - start, causal, window)
-        heads = [x[start:stop].transpose(0, 1)[None] for x in (q, k, v)]
+        query, key, value = (x[start:stop].transpose(0, 1)[None] for x in (q, k, v))
         result = torch.nn.functional.scaled_dot_product_attention(
-            *heads, attn_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+            query, key, value, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
         out[start:stop] = result[0].transpose(0, 1)
     return out

@@ -55,15 +55,22 @@ def packed_attention(
 
 
 def _refuse_unsupported(
-    module: nn.Module, attention_mask: Tensor | None, cu_seq_lens_q: Tensor | None, extras: dict[str, Any]
+    module: nn.Module,
+    attention_mask: Tensor | None,
+    cu_seq_lens_q: Tensor | None,
+    extras: dict[str, Any],
 ) -> None:
-    wanted = [name for name in ("softcap", "s_aux", "position_bias") if extras.get(name) is not None]
+    wanted = [
+        name for name in ("softcap", "s_aux", "position_bias") if extras.get(name) is not None
+    ]
     if attention_mask is not None:
         wanted.append("an attention mask")
     if cu_seq_lens_q is None:
         wanted.append("an unpacked input")
     if wanted:
-        raise NotImplementedError(f"{type(module).__name__} needs {', '.join(wanted)} in packed attention")
+        raise NotImplementedError(
+            f"{type(module).__name__} needs {', '.join(wanted)} in packed attention"
+        )
 
 
 class PackedModel(nn.Module):
@@ -76,7 +83,9 @@ class PackedModel(nn.Module):
 
     def _encode(self, cu_seqlens: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
         rows = {name: tensor[None] for name, tensor in inputs.items()}
-        output = self.encoder(**rows, cu_seq_lens_q=cu_seqlens, cu_seq_lens_k=cu_seqlens, return_dict=True)
+        output = self.encoder(
+            **rows, cu_seq_lens_q=cu_seqlens, cu_seq_lens_k=cu_seqlens, return_dict=True
+        )
         hidden = output.last_hidden_state[0]
         return (*self.head(hidden, cu_seqlens), hidden)
 
@@ -89,13 +98,18 @@ class PackedModelWithTypes(PackedModel):
     ) -> tuple[Tensor, ...]:
         """(T,), (T,), (T,) int64 and (B + 1,) int32 -> pooled (B, D) float32 per pooling, then hidden (T, D)."""
         return self._encode(
-            cu_seqlens, input_ids=input_ids, position_ids=position_ids, token_type_ids=token_type_ids
+            cu_seqlens,
+            input_ids=input_ids,
+            position_ids=position_ids,
+            token_type_ids=token_type_ids,
         )
 
 
 class PackedModelWithoutTypes(PackedModel):
     """For encoders without token types."""
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor
+    ) -> tuple[Tensor, ...]:
         """(T,), (T,) int64 and (B + 1,) int32 -> pooled (B, D) float32 per pooling, then hidden (T, D)."""
         return self._encode(cu_seqlens, input_ids=input_ids, position_ids=position_ids)

@@ -57,7 +57,9 @@ class Comparison:
     is_finite: bool
 
 
-def compare(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]], *, tokens: bool) -> Comparison:
+def compare(
+    found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]], *, tokens: bool
+) -> Comparison:
     """Compare an output probe by probe.
 
     Args:
@@ -68,7 +70,9 @@ def compare(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.
         a, b = left.astype(np.float64), right.astype(np.float64)
         finite = finite and bool(np.isfinite(a).all())
         cosines.append(float(_cosine(a, b).min()))
-        difference = np.abs(a - b) / np.maximum(1.0, np.abs(b)) if tokens else np.abs(_unit(a) - _unit(b))
+        difference = (
+            np.abs(a - b) / np.maximum(1.0, np.abs(b)) if tokens else np.abs(_unit(a) - _unit(b))
+        )
         deviations.append(float(difference.max()))
     return Comparison(
         max_abs=max(deviations),
@@ -79,7 +83,9 @@ def compare(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.
     )
 
 
-def judge_reference(name: str, found: Comparison, bounds: ParityBounds, *, tokens: bool) -> list[str]:
+def judge_reference(
+    name: str, found: Comparison, bounds: ParityBounds, *, tokens: bool
+) -> list[str]:
     """Sentences for every bound towards the reference that an output breaks."""
     checks = []
     if bounds.max_abs is not None:
@@ -94,9 +100,13 @@ def judge_batching(name: str, found: Comparison, bounds: ParityBounds) -> list[s
     """Sentences for every bound between alone and batched that an output breaks."""
     checks = [(not found.is_finite, f"{name}: an output is not finite")]
     if bounds.batch_max_abs is not None:
-        checks.append(_above(f"{name}: difference alone against batched", found, bounds.batch_max_abs))
+        checks.append(
+            _above(f"{name}: difference alone against batched", found, bounds.batch_max_abs)
+        )
     if bounds.batch_min_cosine is not None:
-        checks.append(_below(f"{name}: cosine alone against batched", found, bounds.batch_min_cosine))
+        checks.append(
+            _below(f"{name}: cosine alone against batched", found, bounds.batch_min_cosine)
+        )
     return [sentence for broken, sentence in checks if broken]
 
 
@@ -106,7 +116,9 @@ def _above(what: str, found: Comparison, bound: float) -> tuple[bool, str]:
 
 
 def _below(what: str, found: Comparison, bound: float) -> tuple[bool, str]:
-    sentence = f"{what} is {found.min_cosine:.6f} on probe {found.min_cosine_at}, needed is {bound:g}"
+    sentence = (
+        f"{what} is {found.min_cosine:.6f} on probe {found.min_cosine_at}, needed is {bound:g}"
+    )
     return not found.min_cosine >= bound, sentence
 
 

@@ -64,7 +64,9 @@ def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
         refuse_failed(reports)
         with progress.stage("publish"):
             return writer.commit(
-                with_parity(draft, reports), profile={}, build=_build_json(plan, request, reports, progress)
+                with_parity(draft, reports),
+                profile={},
+                build=_build_json(plan, request, reports, progress),
             )
 
 
@@ -79,7 +81,10 @@ def plan_compile(request: CompileRequest, progress: Progress) -> CompilePlan:
     config = read_hub_config(checkpoint.path)
     spec = match(config, task=request.task)
     head = resolve_embedding_head(
-        config, spec, pooling=request.pooling[0] if request.pooling else None, alternatives=request.pooling[1:]
+        config,
+        spec,
+        pooling=request.pooling[0] if request.pooling else None,
+        alternatives=request.pooling[1:],
     )
     return CompilePlan(
         checkpoint=checkpoint,
@@ -118,7 +123,10 @@ def verify_stage(
 
 
 def _build_json(
-    plan: CompilePlan, request: CompileRequest, reports: tuple[ParityReport, ...], progress: Progress
+    plan: CompilePlan,
+    request: CompileRequest,
+    reports: tuple[ParityReport, ...],
+    progress: Progress,
 ) -> dict[str, object]:
     record = build_record(times=progress.times(), labels=request.labels, warnings=plan.warnings)
     return record | {"parity": {report.target: dict(report.figures) for report in reports}}

@@ -52,7 +52,12 @@ class Probes:
 
 
 def make_probes(
-    tokenizer_file: Path, *, vocab_size: int, max_tokens: int, windows: tuple[int, ...] = (), avoid: frozenset[int]
+    tokenizer_file: Path,
+    *,
+    vocab_size: int,
+    max_tokens: int,
+    windows: tuple[int, ...] = (),
+    avoid: frozenset[int],
 ) -> Probes:
     """Build the probes of one checkpoint.
 
@@ -63,7 +68,9 @@ def make_probes(
         avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like references).
     """
     rng = np.random.default_rng(_SEED)
-    pool = np.setdiff1d(np.arange(vocab_size, dtype=np.int64), np.fromiter(avoid, np.int64, len(avoid)))
+    pool = np.setdiff1d(
+        np.arange(vocab_size, dtype=np.int64), np.fromiter(avoid, np.int64, len(avoid))
+    )
     lengths = _lengths(max_tokens, windows)
     ids = _text_ids(tokenizer_file, max_tokens)
     ids += [rng.choice(pool, length) for length in lengths]
@@ -88,13 +95,17 @@ def _text_ids(tokenizer_file: Path, max_tokens: int) -> list[NDArray[np.int64]]:
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    encoded = [np.asarray(tokenizer.encode(text).ids[:max_tokens], dtype=np.int64) for text in _TEXTS]
+    encoded = [
+        np.asarray(tokenizer.encode(text).ids[:max_tokens], dtype=np.int64) for text in _TEXTS
+    ]
     return [ids for ids in encoded if len(ids)]
 
 
 def _batches(rng: np.random.Generator, ids: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
     """Random mixes, and all short inputs together; every input stands in at least one batch."""
-    mixes = [tuple(int(i) for i in rng.integers(0, len(ids), _MIXED_SIZE)) for _ in range(_MIXED_BATCHES)]
+    mixes = [
+        tuple(int(i) for i in rng.integers(0, len(ids), _MIXED_SIZE)) for _ in range(_MIXED_BATCHES)
+    ]
     pairs = [(i, (i + 1) % len(ids)) for i in range(len(ids))]
     short = tuple(i for i, row in enumerate(ids) if len(row) <= 64)
     return (*mixes, *pairs, short)

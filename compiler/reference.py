@@ -36,8 +36,8 @@ def load_encoder(path: Path, *, dtype: torch.dtype, attention: str) -> nn.Module
     Raises:
         UsageError: weights that the architecture needs are absent or have another shape.
     """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     options: dict[str, Any] = {"add_pooling_layer": False} if _has_pooler(config) else {}
     model, info = AutoModel.from_pretrained(
@@ -58,7 +58,7 @@ def load_encoder(path: Path, *, dtype: torch.dtype, attention: str) -> nn.Module
 
 def _has_pooler(config: Any) -> bool:
     model_class = AutoModel._model_mapping[type(config)]
-    return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
+    return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters  # type: ignore[misc]
 
 
 def _refuse_incomplete(path: Path, info: dict[str, Any]) -> None:
@@ -93,7 +93,9 @@ class Reference:
         """Last hidden state of one text: (S,) int64 -> (S, D) float32. Positions are the model's own."""
         model = self._eager if len(input_ids) < SDPA_FROM_TOKENS else self._long_model()
         with torch.inference_mode():
-            output = model(input_ids=input_ids[None], attention_mask=torch.ones_like(input_ids)[None])
+            output = model(
+                input_ids=input_ids[None], attention_mask=torch.ones_like(input_ids)[None]
+            )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
 

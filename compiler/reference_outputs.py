@@ -61,7 +61,9 @@ def _outputs(hidden: Tensor, head: EmbeddingHead, dense: Sequence[nn.Module]) ->
     return rows | {"hidden": hidden.numpy()}
 
 
-def _vector(hidden: Tensor, modes: Sequence[PoolingMode], dense: Sequence[nn.Module]) -> NDArray[np.float32]:
+def _vector(
+    hidden: Tensor, modes: Sequence[PoolingMode], dense: Sequence[nn.Module]
+) -> NDArray[np.float32]:
     vector = torch.cat([pool_single(hidden, mode) for mode in modes])
     with torch.inference_mode():
         for layer in dense:

@@ -34,14 +34,19 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
         RefusedError: the checkpoint's files are not those that the artifact was compiled from.
     """
     manifest = artifact.manifest
-    opened = open_checkpoint(CompileRequest(checkpoint=str(checkpoint), out=artifact.path), progress)
+    opened = open_checkpoint(
+        CompileRequest(checkpoint=str(checkpoint), out=artifact.path), progress
+    )
     _refuse_other_checkpoint(artifact, {file.path: file.sha256 for file in opened.files})
     config = read_hub_config(opened.path)
     spec = match(config, task=manifest.kind)
     pooling = manifest.heads.pooling
     chosen = pooling.modes[0] if pooling is not None and len(pooling.modes) == 1 else None
     head = resolve_embedding_head(
-        config, spec, pooling=chosen, alternatives=pooling.alternatives if pooling is not None else ()
+        config,
+        spec,
+        pooling=chosen,
+        alternatives=pooling.alternatives if pooling is not None else (),
     )
     limit = length_limit(config, spec, manifest.model.max_input_tokens)
     return compute_reference(config, head, limit, progress)

@@ -22,7 +22,15 @@ from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import Target
 from infinity_v3.artifacts.store import Artifact, open_artifact
 from infinity_v3.artifacts.target import incompatibility
-from infinity_v3.compiler.parity import Comparison, Outputs, ParityReport, bounds_of, compare, judge_batching, judge_reference
+from infinity_v3.compiler.parity import (
+    Comparison,
+    Outputs,
+    ParityReport,
+    bounds_of,
+    compare,
+    judge_batching,
+    judge_reference,
+)
 from infinity_v3.compiler.probes import Probes
 from infinity_v3.compiler.progress import Progress
 from infinity_v3.runtime.batch import EncodedText, pack
@@ -36,7 +44,13 @@ _FOUND = "found.npz"
 
 
 def verify_target(
-    artifact_path: Path, target: Target, probes: Probes, reference: Sequence[Outputs], *, reference_name: str, threads: int
+    artifact_path: Path,
+    target: Target,
+    probes: Probes,
+    reference: Sequence[Outputs],
+    *,
+    reference_name: str,
+    threads: int,
 ) -> ParityReport:
     """Run one target in a fresh process and compare it.
 
@@ -53,7 +67,9 @@ def verify_target(
     failures: list[str] = []
     for name in sorted(alone[0]):
         tokens = name == "hidden"
-        against_batch = compare([row[name] for row in batched], _members(alone, probes, name), tokens=tokens)
+        against_batch = compare(
+            [row[name] for row in batched], _members(alone, probes, name), tokens=tokens
+        )
         figures |= _figures(f"{name}.batch_", against_batch)
         failures += judge_batching(name, against_batch, bounds)
         if reference:
@@ -87,7 +103,15 @@ def _run_in_child(
     with tempfile.TemporaryDirectory(prefix="infinity-verify-") as name:
         scratch = Path(name)
         _save_probes(scratch / _PROBES, probes)
-        command = [sys.executable, "-m", __name__, str(artifact_path), target.name, str(scratch), str(threads)]
+        command = [
+            sys.executable,
+            "-m",
+            __name__,
+            str(artifact_path),
+            target.name,
+            str(scratch),
+            str(threads),
+        ]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
@@ -99,7 +123,11 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
     if done.returncode < 0:
         return f"the engine crashed with signal {-done.returncode}; this is a bug of the compiled engine"
     lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"the verifying process ended with {done.returncode} and said nothing"
+    return (
+        lines[-1]
+        if lines
+        else f"the verifying process ended with {done.returncode} and said nothing"
+    )
 
 
 def _save_probes(path: Path, probes: Probes) -> None:
@@ -117,7 +145,9 @@ def _load_found(path: Path, probes: Probes) -> tuple[list[Outputs], list[Outputs
     return _split(arrays, "alone", lengths), _split(arrays, "batched", members)
 
 
-def _split(arrays: Mapping[str, NDArray[np.float32]], part: str, lengths: Sequence[int]) -> list[Outputs]:
+def _split(
+    arrays: Mapping[str, NDArray[np.float32]], part: str, lengths: Sequence[int]
+) -> list[Outputs]:
     bounds = np.cumsum([0, *lengths])
     rows: list[dict[str, NDArray[np.float32]]] = [{} for _ in lengths]
     for key, array in arrays.items():
@@ -128,7 +158,9 @@ def _split(arrays: Mapping[str, NDArray[np.float32]], part: str, lengths: Sequen
     return [*rows]
 
 
-def verify_artifact(artifact: Artifact, checkpoint: Path | None, progress: Progress) -> tuple[ParityReport, ...]:
+def verify_artifact(
+    artifact: Artifact, checkpoint: Path | None, progress: Progress
+) -> tuple[ParityReport, ...]:
     """Verify every target of a published artifact that this host can run.
 
     Args:
@@ -140,9 +172,13 @@ def verify_artifact(artifact: Artifact, checkpoint: Path | None, progress: Progr
         RunFailedError: an engine could not be loaded or crashed.
     """
     host = detect_host()
-    targets = [target for target in artifact.manifest.targets if incompatibility(target, host) is None]
+    targets = [
+        target for target in artifact.manifest.targets if incompatibility(target, host) is None
+    ]
     if not targets:
-        raise RefusedError(f"{artifact.path}: this host can run none of its targets; see infinity-compile inspect")
+        raise RefusedError(
+            f"{artifact.path}: this host can run none of its targets; see infinity-compile inspect"
+        )
     reference = _reference_of(artifact, checkpoint, progress)
     reports = []
     for target in targets:
@@ -161,11 +197,15 @@ def verify_artifact(artifact: Artifact, checkpoint: Path | None, progress: Progr
     return tuple(reports)
 
 
-def _reference_of(artifact: Artifact, checkpoint: Path | None, progress: Progress) -> "ReferenceOutputs":
+def _reference_of(
+    artifact: Artifact, checkpoint: Path | None, progress: Progress
+) -> "ReferenceOutputs":
     # Lazily, because the verifying child imports this module and must stay free of torch.
     from infinity_v3.compiler.reverify import probes_of, reference_of
 
-    return probes_of(artifact) if checkpoint is None else reference_of(artifact, checkpoint, progress)
+    return (
+        probes_of(artifact) if checkpoint is None else reference_of(artifact, checkpoint, progress)
+    )
 
 
 def refuse_failed(reports: Sequence[ParityReport]) -> None:
@@ -176,16 +216,20 @@ def refuse_failed(reports: Sequence[ParityReport]) -> None:
     """
     broken = [f"{report.target}: {sentence}" for report in reports for sentence in report.failures]
     if broken:
-        raise RefusedError("parity with the reference model failed, nothing was published: " + "; ".join(broken))
+        raise RefusedError(f"parity failed, the artifact must not be used: {'; '.join(broken)}")
 
 
 def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) -> None:
     """The child's whole work: every probe alone, then every batch, outputs into a file."""
     with np.load(scratch / _PROBES, allow_pickle=False) as archive:
-        ids, bounds, members, sizes = (archive[name] for name in ("ids", "bounds", "members", "sizes"))
+        ids, bounds, members, sizes = (
+            archive[name] for name in ("ids", "bounds", "members", "sizes")
+        )
     texts = [EncodedText(input_ids=ids[i:j]) for i, j in zip(bounds, bounds[1:], strict=False)]
     ends = np.cumsum(sizes)
-    batches = [[texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)]
+    batches = [
+        [texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)
+    ]
     engine = load_engine(artifact, target, EngineSettings(num_threads=threads))
     offset = artifact.manifest.model.position_offset
     found = {
@@ -193,7 +237,7 @@ def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) 
         **_run_all(engine, batches, offset, "batched"),
     }
     engine.close()
-    np.savez(scratch / _FOUND, **found)
+    np.savez(scratch / _FOUND, allow_pickle=False, **found)
 
 
 def _run_all(
@@ -201,7 +245,10 @@ def _run_all(
 ) -> dict[str, NDArray[np.float32]]:
     names = frozenset(spec.name for spec in engine.graph.outputs)
     outputs = [engine.run(pack(batch, position_offset=offset), names).tensors for batch in batches]
-    return {f"{part}/{name}": np.concatenate([output[name] for output in outputs]) for name in sorted(names)}
+    return {
+        f"{part}/{name}": np.concatenate([output[name] for output in outputs])
+        for name in sorted(names)
+    }
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -12,7 +12,14 @@ from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
 
-__all__ = ["Engine", "EngineError", "EngineLoadError", "EngineOutput", "EngineSettings", "load_engine"]
+__all__ = [
+    "Engine",
+    "EngineError",
+    "EngineLoadError",
+    "EngineOutput",
+    "EngineSettings",
+    "load_engine",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

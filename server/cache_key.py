@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from infinity_v3.artifacts.cpu_class import CPU_CLASSES
 from infinity_v3.artifacts.digest import FileState, sha256_beneath
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.host import HostCapabilities
@@ -20,9 +21,6 @@ from infinity_v3.server.model_source import ModelSource, SourceKind
 from infinity_v3.server.product import product_version
 
 _KEY_DIGITS = 32
-_AMX = frozenset({"amx_tile", "amx_bf16"})
-_AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOrder:
@@ -46,11 +44,8 @@ def _target(dtype: str, host: HostCapabilities) -> str | None:
     """The one engine worth building here; None leaves the choice to the compiler."""
     if host.arch != "x86_64":
         return None
-    if dtype in {"auto", "bfloat16"} and host.isa >= _AMX:
-        return "cpu-x86_64-amx-bf16"
-    if dtype in {"bfloat16", "float16"}:
-        return None
-    return "cpu-x86_64-avx512-f32" if host.isa >= _AVX512 else "cpu-x86_64-avx2-f32"
+    fitting = (cpu for cpu in CPU_CLASSES if cpu.fits(host.isa))
+    return next((cpu.name for cpu in fitting if dtype in ("auto", cpu.precision.value)), None)
 
 
 def cache_key(order: CompileOrder, host: HostCapabilities) -> str:

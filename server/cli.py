@@ -1,8 +1,10 @@
 """Arguments of `infinity_v3`. Hands them over as text; knows nothing of their meaning."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import click
 
@@ -23,15 +25,16 @@ class _OptionParameter(click.Option):
 
     def __init__(self, option: Option) -> None:
         names = [f"--{option.name}", *(["-p"] if option.name == "port" else [])]
+        # A bare switch means true; every other flag needs its value.
         is_bool = isinstance(option.value_type, BoolType)
+        bare: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if is_bool else {}
         super().__init__(
             [*names, option.field],
             type=str,
             multiple=True,
-            is_flag=False,
-            flag_value="true" if is_bool else None,
             metavar=option.value_type.metavar,
             help=_help(option),
+            **bare,
         )
         self.group = option.group
 
@@ -114,7 +117,7 @@ def _run(arguments: Sequence[str]) -> int:
     return serve(configuration)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point; ends the process with the product's exit codes."""
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
@@ -123,7 +126,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130
-    raise SystemExit(code)
+    _end_process(code)
+
+
+def _end_process(code: int) -> NoReturn:
+    """Leave without tearing the interpreter down: native threads may still be running."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -42,10 +42,10 @@ class CompileChild:
         _require_extra(order, out)
         command = [sys.executable, "-m", "infinity_v3.compiler.cli", *_arguments(order, out)]
         _log.info("compiling once: %s", _pasteable(order, out))
-        process = self._start(command)
-        assert process.stdout is not None, "the child's output is a pipe; this is a bug"
-        last_error = _forward(process.stdout)
-        code = process.wait()
+        with self._start(command) as process:
+            assert process.stdout is not None, "the child's output is a pipe; this is a bug"
+            last_error = _forward(process.stdout)
+            code = process.wait()
         if code != 0:
             raise _failure(code, last_error, order)
 

@@ -205,7 +205,9 @@ class _TableReader:
                 raise UsageError(
                     f"{self.path}: {title} {key}: not a per-model option; move it to [serve]"
                 )
-            raise UsageError(f"{self.path}: {title} {key}: unknown {noun}{nearest(key, known)}")
+            tables = ("serve", "model") if noun == "table" else ()
+            hint = nearest(key, (*known, *tables))
+            raise UsageError(f"{self.path}: {title} {key}: unknown {noun}{hint}")
         return known[key]
 
     def _setting(self, option: Option, key: str, value: object, title: str) -> Setting:

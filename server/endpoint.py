@@ -108,6 +108,8 @@ def convert(value: object, body_type: type[BodyT]) -> BodyT:
     except msgspec.ValidationError as error:
         check_tree(value)
         raise _type_error(str(error)) from None
+    except UnicodeEncodeError:
+        raise validation("the body holds a lone surrogate; send valid Unicode") from None
     assert isinstance(value, dict), "a body type is an object; this is a bug"
     known = body_type.__struct_fields__
     for key, extra in value.items():

@@ -32,6 +32,7 @@ def _facts(started: "StartedModel", served: ServedModel) -> dict[str, object]:
     return {
         "model": served.name,
         "artifact": info.artifact_id,
+        "revision": info.source_revision,
         "target": info.target_name,
         "why": list(started.selection.reasons),
         "limits": {
@@ -51,9 +52,10 @@ def _sentence(facts: Mapping[str, object]) -> str:
     assert isinstance(limits, dict), "limits are a table; this is a bug"
     assert isinstance(seconds, dict), "seconds are a table; this is a bug"
     assert isinstance(why, list), "reasons are a list; this is a bug"
+    revision = f" of commit {facts['revision']}" if facts["revision"] else ""
     shown = " ".join(f"{name}={value}" for name, value in limits.items())
     return (
-        f"model {facts['model']}: artifact {facts['artifact']} target {facts['target']} "
+        f"model {facts['model']}: artifact {facts['artifact']}{revision} target {facts['target']} "
         f"({', '.join(why)}) {shown} {_times(seconds)}"
     )
 

@@ -6,8 +6,10 @@ Knows nothing of engines or HTTP.
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
@@ -17,6 +19,15 @@ from infinity_v3.server.cache_key import cache_key, compile_order
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import ModelConfig
 from infinity_v3.server.model_source import find_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """An artifact directory; `compile_s` is what compiling it cost now, 0 when it was there."""
+
+    path: Path
+    compile_s: float = 0.0
+
 
 _log = logging.getLogger("infinity_v3")
 
@@ -29,7 +40,7 @@ class Resolver:
         self._host = host
         self._child = child
 
-    def resolve(self, config: ModelConfig) -> Path:
+    def resolve(self, config: ModelConfig) -> Resolved:
         """The artifact directory of one model.
 
         Raises:
@@ -38,7 +49,7 @@ class Resolver:
         """
         source = find_source(config.model_id, config.revision)
         if source.path is not None and (source.path / MANIFEST_FILE).exists():
-            return source.path
+            return Resolved(path=source.path)
         order = compile_order(source, config, self._host)
         folder = self._private_folder()
         key = cache_key(order, self._host)
@@ -46,9 +57,10 @@ class Resolver:
         with _exclusive(folder / f"{key}.lock"):
             if (out / MANIFEST_FILE).exists():
                 _log.info("model %s: compiled earlier, found in %s", config.model_id, out)
-            else:
-                self._child.run(order, out)
-        return out
+                return Resolved(path=out)
+            begun_s = time.perf_counter()
+            self._child.run(order, out)
+        return Resolved(path=out, compile_s=time.perf_counter() - begun_s)
 
     def _private_folder(self) -> Path:
         folder = self._cache / "compiled"

@@ -118,6 +118,8 @@ class Server:
         context.metrics.startup_measured("", self._seconds)
         for model in started:
             context.metrics.startup_measured(model.name, model.seconds)
+            for note in model.loaded.notes:
+                _log.warning("model %s: %s", model.name, note)
         text, fields = ready_line(self._address, self._seconds, started, models)
         _log.info("%s", text, extra={"fields": fields})
 

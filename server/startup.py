@@ -82,15 +82,15 @@ class ModelStarter:
     ) -> StartedModel:
         serve = self._configuration.serve
         begun_s = time.perf_counter()
-        path = resolver.resolve(config)
+        resolved = resolver.resolve(config)
         artifact = open_artifact(
-            path,
+            resolved.path,
             digests=DigestPolicy(serve.verify_digests),
             allow_shared=serve.allow_shared_artifacts,
         )
         request = _target_request(config, artifact.manifest, allow_newer=serve.allow_newer_torch)
         selection = select_target(artifact.manifest, host, request)
-        resolved_s = time.perf_counter() - begun_s
+        resolve_s = time.perf_counter() - begun_s - resolved.compile_s
         self._report(config.model_id, Phase.WARMING)
         loaded = self._load_target(artifact, selection, config)
         return StartedModel(
@@ -98,7 +98,11 @@ class ModelStarter:
             config=config,
             loaded=loaded,
             selection=selection,
-            seconds={"resolve": resolved_s, **loaded.seconds},
+            seconds={
+                "resolve": resolve_s,
+                "compile": resolved.compile_s,
+                **loaded.seconds,
+            },
         )
 
     def _load_target(

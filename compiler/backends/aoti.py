@@ -5,6 +5,7 @@ The only file that imports torch._inductor. Knows nothing of checkpoints, heads 
 
 import os
 import shutil
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 import torch._inductor
+from torch._inductor import cpu_vec_isa
+from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -24,6 +27,11 @@ from infinity_v3.compiler.kernel_library import KernelLibrary
 from infinity_v3.compiler.operators import define_operators, shim_declaration
 
 ENTRY = "model.so"
+_VECTOR_ISAS = {
+    "amx": cpu_vec_isa.VecAMX,
+    "avx512": cpu_vec_isa.VecAVX512,
+    "avx2": cpu_vec_isa.VecAVX2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,12 @@ class BuiltEngine:
 
 
 def build_cpu_engine(
-    exported: ExportedModel, target: CpuTarget, kernel: KernelLibrary, folder: Path, *, share_weights: bool
+    exported: ExportedModel,
+    target: CpuTarget,
+    kernel: KernelLibrary,
+    folder: Path,
+    *,
+    share_weights: bool,
 ) -> BuiltEngine:
     """Compile `exported` for a CPU class into `folder`.
 
@@ -51,7 +64,11 @@ def build_cpu_engine(
     """
     folder.mkdir(parents=True)
     options = _options(target, kernel, share_weights=share_weights)
-    with _scratch(folder) as scratch, _environment(target, kernel, scratch):
+    with (
+        _scratch(folder) as scratch,
+        _environment(kernel, scratch),
+        _vector_isa(target.flags.capability),
+    ):
         with _renamed_operators(exported.program, kernel.digest):
             package = _compile(exported.program, options, scratch)
         _extract_library(package, folder / ENTRY, target)
@@ -74,24 +91,26 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
     overloads = define_operators(kernel.digest)
     shims = {op: [shim_declaration(base, kernel.digest)] for base, op in overloads.items()}
     return {
-        "freezing": target.freeze and not share_weights,
+        "freezing": target.flags.freeze and not share_weights,
         "aot_inductor.custom_ops_to_c_shims": shims,
         "aot_inductor.custom_op_libs": [kernel.link_name],
         "aot_inductor.package_constants_in_so": not share_weights,
         "cpp.dynamic_threads": True,
-        "cpp.march": target.march,
+        "cpp.march": target.flags.march,
         "cpp.vec_isa_ok": True,  # the host's flags were checked before; the probe compiles dozens of programs
     }
 
 
 def _flags(target: CpuTarget, options: dict[str, Any]) -> tuple[str, ...]:
     shown = ("freezing", "cpp.dynamic_threads", "cpp.march")
-    return (*(f"{name}={options[name]}" for name in shown), f"capability={target.capability}")
+    return (*(f"{name}={options[name]}" for name in shown), f"capability={target.flags.capability}")
 
 
 def constant_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Parameters, buffers and constants by the names under which the compiled model asks for them."""
-    constants = {name: value for name, value in program.constants.items() if isinstance(value, torch.Tensor)}
+    constants = {
+        name: value for name, value in program.constants.items() if isinstance(value, torch.Tensor)
+    }
     return {**program.state_dict, **constants}
 
 
@@ -106,10 +125,21 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _environment(target: CpuTarget, kernel: KernelLibrary, scratch: Path) -> Iterator[None]:
+def _vector_isa(capability: str) -> Iterator[None]:
+    """Let Inductor generate for exactly this vector width; by itself it takes the widest of the host."""
+    usual = cpu_vec_isa.valid_vec_isa_list
+    chosen = [_VECTOR_ISAS[capability]()]
+    cpu_vec_isa.valid_vec_isa_list = lambda: chosen  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        cpu_vec_isa.valid_vec_isa_list = usual
+
+
+@contextmanager
+def _environment(kernel: KernelLibrary, scratch: Path) -> Iterator[None]:
     """What Inductor and the linker read from the environment, for the length of one build."""
     values = {
-        "ATEN_CPU_CAPABILITY": target.capability,
         "LIBRARY_PATH": str(kernel.path.parent),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch),
     }
@@ -145,12 +175,17 @@ def _renamed_operators(program: ExportedProgram, digest: str) -> Iterator[None]:
 def _compile(program: ExportedProgram, options: dict[str, Any], scratch: Path) -> Path:
     path = scratch / "model.pt2"
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # raised inside torch, about torch
             torch._inductor.aoti_compile_and_package(
                 program, package_path=str(path), inductor_configs=options
             )
-    except torch._inductor.exc.CppCompileError as error:
-        raise RunFailedError(f"the C++ compiler failed on the generated model: {error}") from error
+    except InductorError as error:  # wraps whatever went wrong below it
+        reason = str(error).strip().splitlines()
+        raise RunFailedError(
+            f"the model could not be compiled: {reason[0] if reason else type(error).__name__}; its last line: "
+            f"{reason[-1] if reason else 'none'}"
+        ) from error
     return path
 
 

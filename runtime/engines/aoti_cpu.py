@@ -17,7 +17,12 @@ from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine import EngineOutput, EngineSettings
 from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
 from infinity_v3.runtime.engines.kernel_library import load_kernel_library
-from infinity_v3.runtime.engines.libtorch import CompiledModel, Handle, LibTorch, find_torch_libraries
+from infinity_v3.runtime.engines.libtorch import (
+    CompiledModel,
+    Handle,
+    LibTorch,
+    find_torch_libraries,
+)
 from infinity_v3.runtime.engines.shared_weights import SharedWeights
 
 _MIN_TOKENS = 2
@@ -74,15 +79,22 @@ class AotiCpuEngine:
         """Supply constants before the first run: a model without them would crash the process."""
         if target.weights is None:
             return None
-        path = next(entry.path for entry in artifact.manifest.weights if entry.precision is target.weights)
+        path = next(
+            entry.path for entry in artifact.manifest.weights if entry.precision is target.weights
+        )
         weights = SharedWeights(artifact.path / path)
         names = self._model.constant_names()
         absent = sorted(set(names) - set(weights.tensors))
         if absent:
-            raise EngineLoadError(f"target {target.name}: {path} lacks the weight {absent[0]}; compile the artifact again")
+            raise EngineLoadError(
+                f"target {target.name}: {path} lacks the weight {absent[0]}; compile the artifact again"
+            )
         mapped = ((name, weights.tensors[original]) for original, name in names.items())
         self._model.use_constants(
-            {name: self._torch.wrap_constant(tensor.address, tensor.shape, tensor.dtype) for name, tensor in mapped}
+            {
+                name: self._torch.wrap_constant(tensor.address, tensor.shape, tensor.dtype)
+                for name, tensor in mapped
+            }
         )
         return weights
 
@@ -116,7 +128,9 @@ class AotiCpuEngine:
                 of_tokens = spec.dims[0] == "T"
                 rows = padded.num_tokens if of_tokens else padded.num_sequences
                 wanted = batch.num_tokens if of_tokens else batch.num_sequences
-                tensors[spec.name] = self._torch.copy_matrix(handle, rows, int(spec.dims[1]), spec.dtype)[:wanted]
+                tensors[spec.name] = self._torch.copy_matrix(
+                    handle, rows, int(spec.dims[1]), spec.dtype
+                )[:wanted]
         return EngineOutput(tensors=tensors)
 
     def close(self) -> None:
@@ -147,11 +161,23 @@ def check_bounds(batch: Batch, facts: ModelFacts, max_tokens: int, max_sequences
     sizes = {array.shape for array in (batch.input_ids, batch.position_ids, batch.token_type_ids)}
     last_position = facts.position_offset + facts.max_input_tokens - 1
     checks: Iterable[tuple[bool, str]] = (
-        (sizes == {(int(batch.cu_seqlens[-1]),)} and batch.cu_seqlens[0] == 0, "its arrays differ in length"),
+        (
+            sizes == {(int(batch.cu_seqlens[-1]),)} and batch.cu_seqlens[0] == 0,
+            "its arrays differ in length",
+        ),
         (len(lengths) > 0 and bool((lengths > 0).all()), "a sequence is empty"),
-        (batch.num_tokens <= max_tokens, f"{batch.num_tokens} tokens, the engine takes {max_tokens}"),
-        (len(lengths) <= max_sequences, f"{len(lengths)} sequences, the engine takes {max_sequences}"),
-        (_within(batch.input_ids, facts.vocab_size - 1), f"a token id lies outside 0..{facts.vocab_size - 1}"),
+        (
+            batch.num_tokens <= max_tokens,
+            f"{batch.num_tokens} tokens, the engine takes {max_tokens}",
+        ),
+        (
+            len(lengths) <= max_sequences,
+            f"{len(lengths)} sequences, the engine takes {max_sequences}",
+        ),
+        (
+            _within(batch.input_ids, facts.vocab_size - 1),
+            f"a token id lies outside 0..{facts.vocab_size - 1}",
+        ),
         (_within(batch.position_ids, last_position), f"a position lies outside 0..{last_position}"),
         (_within(batch.token_type_ids, 1), "a token type lies outside 0..1"),
     )

@@ -39,7 +39,9 @@ def _mapped_path(soname: str) -> str | None:
 def _digest(path: str) -> str | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # replaced or removed since: cannot be compared, so it counts as different
+    except (
+        FileNotFoundError
+    ):  # replaced or removed since: cannot be compared, so it counts as different
         return None
     try:
         return sha256_of(descriptor)

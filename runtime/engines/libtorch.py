@@ -33,7 +33,9 @@ def find_torch_libraries() -> Path:
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise EngineLoadError("torch is not installed, its CPU libraries run the engines: pip install 'infinity-v3'")
+        raise EngineLoadError(
+            "torch is not installed, its CPU libraries run the engines: pip install 'infinity-v3'"
+        )
     return Path(spec.origin).parent / "lib"
 
 
@@ -84,7 +86,9 @@ class LibTorch:
 
     def wrap_vector(self, array: NDArray[np.int64] | NDArray[np.int32]) -> Handle:
         """A 1-D tensor over `array`'s memory, which must outlive the tensor."""
-        assert array.ndim == 1 and array.flags.c_contiguous, "engine inputs are contiguous vectors; this is a bug"
+        assert array.ndim == 1 and array.flags.c_contiguous, (
+            "engine inputs are contiguous vectors; this is a bug"
+        )
         return self.wrap_memory(array.ctypes.data, array.shape, self._codes[array.dtype])
 
     def wrap_constant(self, address: int, shape: Sequence[int], dtype: str) -> Handle:
@@ -98,7 +102,15 @@ class LibTorch:
             strides[dim] = strides[dim + 1] * shape[dim + 1]
         dims_type, handle = ctypes.c_int64 * num_dims, Handle()
         status = self._lib.aoti_torch_create_tensor_from_blob(
-            address, num_dims, dims_type(*shape), dims_type(*strides), 0, dtype_code, self._cpu, 0, ctypes.byref(handle)
+            address,
+            num_dims,
+            dims_type(*shape),
+            dims_type(*strides),
+            0,
+            dtype_code,
+            self._cpu,
+            0,
+            ctypes.byref(handle),
         )
         if status != _SUCCESS:
             raise EngineError("torch could not wrap an input tensor")
@@ -108,7 +120,9 @@ class LibTorch:
         """Give a tensor back."""
         self._lib.aoti_torch_delete_tensor_object(handle)
 
-    def copy_matrix(self, handle: Handle, num_rows: int, num_columns: int, dtype: str) -> NDArray[np.float32]:
+    def copy_matrix(
+        self, handle: Handle, num_rows: int, num_columns: int, dtype: str
+    ) -> NDArray[np.float32]:
         """Copy a contiguous (num_rows, num_columns) float32 or bfloat16 tensor into a new float32 array.
 
         Raises:
@@ -125,17 +139,22 @@ class LibTorch:
                 raise EngineError("torch could not describe an output tensor")
         found = (sizes[0], sizes[1])
         if found != (num_rows, num_columns) or strides[1] != 1 or strides[0] != num_columns:
-            raise EngineError(f"expected a contiguous output of {(num_rows, num_columns)}, found {found}")
+            raise EngineError(
+                f"expected a contiguous output of {(num_rows, num_columns)}, found {found}"
+            )
         return _copy_floats(data.value or 0, num_rows, num_columns, dtype)
 
 
-def _copy_floats(address: int, num_rows: int, num_columns: int, dtype: str) -> NDArray[np.float32]:
+def _copy_floats(
+    address: int, num_rows: int, num_columns: int, dtype: str
+) -> NDArray[np.float32]:
     count = num_rows * num_columns
     if dtype == "float32":
-        source = (ctypes.c_float * count).from_address(address)
-        return np.frombuffer(source, dtype=np.float32).reshape(num_rows, num_columns).copy()
-    half = np.frombuffer((ctypes.c_uint16 * count).from_address(address), dtype=np.uint16)
-    return (half.astype(np.uint32) << 16).view(np.float32).reshape(num_rows, num_columns)
+        floats = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+        return floats.reshape(num_rows, num_columns).copy()
+    halves = np.ctypeslib.as_array((ctypes.c_uint16 * count).from_address(address))
+    widened: NDArray[np.float32] = (halves.astype(np.uint32) << 16).view(np.float32)
+    return widened.reshape(num_rows, num_columns)
 
 
 class CompiledModel:
@@ -153,9 +172,12 @@ class CompiledModel:
         """
         try:
             self._lib = ctypes.CDLL(path)
-        except OSError as error:
+            self._declare()
+        except (
+            OSError,
+            AttributeError,
+        ) as error:  # AttributeError: a library without the interface
             raise EngineLoadError(f"the compiled model could not be loaded: {error}") from error
-        self._declare()
         self._container = Handle()
         status = self._lib.AOTInductorModelContainerCreateWithDevice(
             ctypes.byref(self._container), 1, b"cpu", os.fsencode(folder)
@@ -181,7 +203,10 @@ class CompiledModel:
             Handle,
             Handle,
         )
-        lib.AOTInductorModelContainerGetNumConstants.argtypes = (Handle, ctypes.POINTER(ctypes.c_size_t))
+        lib.AOTInductorModelContainerGetNumConstants.argtypes = (
+            Handle,
+            ctypes.POINTER(ctypes.c_size_t),
+        )
         for name in ("GetConstantName", "GetConstantOriginalFQN"):
             getattr(lib, f"AOTInductorModelContainer{name}").argtypes = (
                 Handle,
@@ -189,7 +214,10 @@ class CompiledModel:
                 ctypes.POINTER(ctypes.c_char_p),
             )
         for name in ("GetNumInputs", "GetNumOutputs"):
-            getattr(lib, f"AOTInductorModelContainer{name}").argtypes = (Handle, ctypes.POINTER(ctypes.c_size_t))
+            getattr(lib, f"AOTInductorModelContainer{name}").argtypes = (
+                Handle,
+                ctypes.POINTER(ctypes.c_size_t),
+            )
         lib.AOTInductorModelContainerUpdateUserManagedConstantBufferPairs.argtypes = (
             Handle,
             ctypes.POINTER(ConstantPair),
@@ -201,7 +229,9 @@ class CompiledModel:
     def _last_error(self) -> str:
         """The model's own text for the last failure on this thread."""
         text = ctypes.c_char_p()
-        if hasattr(self._lib, "AOTInductorGetLastError"):  # absent from models built before torch 2.13
+        if hasattr(
+            self._lib, "AOTInductorGetLastError"
+        ):  # absent from models built before torch 2.13
             self._lib.AOTInductorGetLastError(ctypes.byref(text))
         return (text.value or b"the model gave no reason").decode(errors="replace").strip()
 
@@ -219,7 +249,9 @@ class CompiledModel:
     def constant_names(self) -> dict[str, str]:
         """Internal names of the constants by their original names."""
         return {
-            self._constant_text("GetConstantOriginalFQN", index): self._constant_text("GetConstantName", index)
+            self._constant_text("GetConstantOriginalFQN", index): self._constant_text(
+                "GetConstantName", index
+            )
             for index in range(self.count("Constants"))
         }
 
@@ -233,7 +265,8 @@ class CompiledModel:
 
     def use_constants(self, tensors: dict[str, Handle]) -> None:
         """Let the model read its constants from tensors by internal name, without copying them."""
-        pairs = (ConstantPair * len(tensors))(*((name.encode(), tensor) for name, tensor in tensors.items()))
+        entries = [ConstantPair(name.encode(), tensor) for name, tensor in tensors.items()]
+        pairs = (ConstantPair * len(entries))(*entries)
         status = self._lib.AOTInductorModelContainerUpdateUserManagedConstantBufferPairs(
             self._container, pairs, len(tensors), False, True
         )
@@ -247,7 +280,13 @@ class CompiledModel:
         """
         outputs = (Handle * num_outputs)()
         status = self._lib.AOTInductorModelContainerRun(
-            self._container, (Handle * len(inputs))(*inputs), len(inputs), outputs, num_outputs, None, None
+            self._container,
+            (Handle * len(inputs))(*inputs),
+            len(inputs),
+            outputs,
+            num_outputs,
+            None,
+            None,
         )
         if status != _SUCCESS:
             raise EngineError(f"the compiled model failed: {self._last_error()}")
@@ -256,5 +295,5 @@ class CompiledModel:
     def close(self) -> None:
         """Free the container; the library itself stays mapped, because its code may still be on other stacks."""
         container, self._container = self._container, Handle()
-        if container:
+        if container.value is not None:
             self._lib.AOTInductorModelContainerDelete(container)

@@ -51,11 +51,17 @@ class SharedWeights:
     def _locate(self, path: Path, name: str, entry: dict[str, object], start: int) -> MappedTensor:
         code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if code not in _DTYPES or not isinstance(shape, list) or not isinstance(offsets, list):
-            raise EngineLoadError(f"{path.name}: {name}: dtype {code} is not one of {', '.join(sorted(_DTYPES))}")
+            raise EngineLoadError(
+                f"{path.name}: {name}: dtype {code} is not one of {', '.join(sorted(_DTYPES))}"
+            )
         dtype, item_bytes = _DTYPES[str(code)]
         num_bytes = item_bytes
         for size in shape:
             num_bytes *= size
         if offsets[1] - offsets[0] != num_bytes or start + offsets[1] > len(self._map):
-            raise EngineLoadError(f"{path.name}: {name}: its bytes do not fit its shape or the file")
-        return MappedTensor(address=self._base + start + offsets[0], shape=tuple(shape), dtype=dtype)
+            raise EngineLoadError(
+                f"{path.name}: {name}: its bytes do not fit its shape or the file"
+            )
+        return MappedTensor(
+            address=self._base + start + offsets[0], shape=tuple(shape), dtype=dtype
+        )

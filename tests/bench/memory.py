@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,16 +20,24 @@ from server_process import ServerProcess
 
 WORDS = ("river", "window", "seven", "quietly", "paper", "engine", "of", "the", "runs", "blue")
 FIRST_MARK = 1_000
-NUM_CLIENTS = 4
-MAX_ITEMS = 4
 MAX_WORDS = 300
 MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Clients that ask at the same time, one request after the other each."""
+
+    base_url: str
+    num_clients: int
+    max_items: int
 
 
 def main() -> None:
     options = _parse()
     with ServerProcess(options.artifact) as server:
-        rss = dict(_resident_mib(server, options.requests))
+        load = Load(base_url=server.base_url, num_clients=options.clients, max_items=options.items)
+        rss = dict(_resident_mib(server, load, options.requests))
     growth = round(rss[options.requests] - rss[FIRST_MARK], 1)
     figures = {"rss_mib": rss, "growth_mib": growth}
     if options.json:
@@ -41,25 +50,29 @@ def main() -> None:
     print(f"growth from request {FIRST_MARK:,} to {options.requests:,}: {growth} MiB")
 
 
-def _resident_mib(server: ServerProcess, num_requests: int) -> Iterator[tuple[int, float]]:
+def _resident_mib(
+    server: ServerProcess, load: Load, num_requests: int
+) -> Iterator[tuple[int, float]]:
     """Give (requests so far, resident MiB) after every thousand."""
-    with ThreadPoolExecutor(NUM_CLIENTS) as clients:
+    with ThreadPoolExecutor(load.num_clients) as clients:
         for done in range(FIRST_MARK, num_requests + 1, FIRST_MARK):
-            seeds = [done + client for client in range(NUM_CLIENTS)]
-            list(clients.map(partial(_ask, server.base_url), seeds))
+            seeds = [done + client for client in range(load.num_clients)]
+            list(clients.map(partial(_ask, load), seeds))
             yield done, round(server.rss_bytes / MIB, 1)
 
 
-def _ask(base_url: str, seed: int) -> None:
+def _ask(load: Load, seed: int) -> None:
     """Send one client's share of a thousand requests, on one connection.
 
     Raises:
         SystemExit: an answer other than 200.
     """
     choice = random.Random(seed)
-    connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=60)
-    for _ in range(FIRST_MARK // NUM_CLIENTS):
-        body = json.dumps({"inputs": [_text(choice) for _ in range(choice.randint(1, MAX_ITEMS))]})
+    connection = http.client.HTTPConnection(urlsplit(load.base_url).netloc, timeout=60)
+    for _ in range(FIRST_MARK // load.num_clients):
+        body = json.dumps(
+            {"inputs": [_text(choice) for _ in range(choice.randint(1, load.max_items))]}
+        )
         connection.request("POST", "/embed", body, {"content-type": "application/json"})
         reply = connection.getresponse()
         content = reply.read()
@@ -76,10 +89,14 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--artifact", type=Path, required=True)
     parser.add_argument("--requests", type=int, default=20_000, help="a multiple of 1,000")
+    parser.add_argument("--clients", type=int, default=1, help="that ask at the same time")
+    parser.add_argument("--items", type=int, default=1, help="most texts of one request")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     if options.requests < FIRST_MARK or options.requests % FIRST_MARK:
         parser.error(f"--requests {options.requests}: expected a multiple of {FIRST_MARK}")
+    if options.clients < 1 or FIRST_MARK % options.clients or options.items < 1:
+        parser.error(f"--clients: expected a divisor of {FIRST_MARK}; --items: expected 1 or more")
     return options
 
 

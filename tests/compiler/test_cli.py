@@ -314,6 +314,20 @@ def test_a_missing_extra_is_named_with_its_install_line(package: str, tmp_path: 
     assert "pip install 'infinity-v3[compile]'" in done.stderr
 
 
+def test_verify_without_the_extra_still_checks_every_digest(sample_artifact: Artifact) -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['transformers'] = None\n"
+        "from infinity_v3.compiler.cli import main\n"
+        f"sys.argv = ['infinity-compile', 'verify', {str(sample_artifact.path)!r}, '--json']\n"
+        "main()\n"
+    )
+    done = run(sys.executable, "-c", script)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: every digest matches, but engines cannot be checked here")
+    assert "pip install 'infinity-v3[compile]'" in done.stderr
+
+
 def test_a_missing_compiler_is_named_before_anything_starts(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("infinity-compile")
     env = {"CXX": "no-such-compiler"}

@@ -48,10 +48,14 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """Send exactly these headers, beside Host and Content-Length, and read the answer."""
-        self._connection.request(method, path, body, dict(headers or {}))
-        answer = self._connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return Reply(status=answer.status, headers=found, body=answer.read())
+        try:
+            self._connection.request(method, path, body, dict(headers or {}))
+            answer = self._connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(status=answer.status, headers=found, body=answer.read())
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._connection.close()

@@ -65,6 +65,12 @@ class FakeService:
         self.failure: Exception | None = None
         self.can_embed = True
 
+    @property
+    def request(self) -> EmbedRequest | EmbedTokensRequest:
+        """The latest request."""
+        assert self.last_request is not None
+        return self.last_request
+
     def check_can_embed(self) -> None:
         if not self.can_embed:
             raise InferenceError(

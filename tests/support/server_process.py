@@ -40,7 +40,7 @@ class ServerProcess:
 
     `--hostname`, `--port` and `--prometheus-port` are set here unless the options name them: the
     loopback interface, a free port, no separate metrics listener. `INFINITY_*` variables of the
-    caller do not reach the process.
+    caller do not reach the process. `launcher` is a command that is given the program to run.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         port: int | None = None,
         ready_timeout_s: float = 60.0,
+        launcher: Sequence[str] = (),
     ) -> None:
         named = () if port is None else ("--port", str(port))
         self._arguments = _with_defaults(model, [*options, *named])
         self._env = _clean_environment() | dict(env or {})
         self._ready_timeout_s = ready_timeout_s
+        self._launcher = tuple(launcher)
         self._log = tempfile.NamedTemporaryFile(prefix="infinity-server-", suffix=".log")  # noqa: SIM115
         self._process: subprocess.Popen[bytes] | None = None
         self._port = port
@@ -106,7 +108,7 @@ class ServerProcess:
         """Start the process without waiting for it."""
         program = Path(sys.executable).with_name("infinity_v3")
         self._process = subprocess.Popen(
-            [str(program), *self._arguments],
+            [*self._launcher, str(program), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

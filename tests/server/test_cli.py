@@ -1,0 +1,119 @@
+"""The program as a process: exit codes and the one error line."""
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "infinity_v3.server.cli", *arguments],
+        env={"PATH": "/usr/bin:/bin", "HOME": tempfile.gettempdir(), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def error_line(done: "subprocess.CompletedProcess[str]") -> str:
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ((), "--model-id is missing"),
+        (("--modl-id", "x"), "did you mean --model-id?"),
+        (("--hf-token", "x"), "--hf-token"),
+        (("--model-id", "m", "--port", "x"), "--port x"),
+        (("--model-id",), "--model-id"),
+        (("stray",), "stray"),
+        (("--model-id", "m", "--image-memory-budget-mib", "3"), "unknown option"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], fragment: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert fragment in error_line(done)
+    assert done.stdout == ""
+
+
+def test_help_and_version() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for fragment in ("Admission:", "--max-queue-tokens", "INFINITY_MAX_QUEUE_TOKENS", "-p,"):
+        assert fragment in done.stdout
+    version = run("--version")
+    assert version.returncode == 0
+    assert version.stdout.startswith("infinity_v3 ")
+
+
+def test_print_config_opens_no_model() -> None:
+    done = run("--print-config", "--model-id", "/nonexistent", INFINITY_API_KEY="hush")
+    assert done.returncode == 0
+    assert "model-id=/nonexistent (command line)\n" in done.stdout
+    assert "api-key=*** (env INFINITY_API_KEY)\n" in done.stdout
+    assert "hush" not in done.stdout + done.stderr
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield int(listener.getsockname()[1])
+
+
+LOCAL = ("--hostname", "127.0.0.1", "--model-id", "/nonexistent")
+
+
+def test_busy_port_ends_before_loading(busy_port: int) -> None:
+    done = run(*LOCAL, "--port", str(busy_port), "--prometheus-port", "0")
+    assert done.returncode == 1
+    assert f"--port {busy_port}: in use" in error_line(done)
+
+
+def test_busy_explicit_metrics_port(busy_port: int) -> None:
+    done = run(*LOCAL, "--port", "0", "--prometheus-port", str(busy_port))
+    assert done.returncode == 1
+    assert f"--prometheus-port {busy_port}: in use" in error_line(done)
+
+
+def test_missing_model_ends_cleanly() -> None:
+    done = run(*LOCAL, "--port", "0", "--prometheus-port", "0")
+    assert done.returncode == 2
+    assert "no such directory" in error_line(done)
+
+
+def test_broken_artifact_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "artifact.json").write_text("{}", encoding="utf-8")
+    tmp_path.chmod(0o700)
+    done = run(*LOCAL[:3], str(tmp_path), "--port", "0", "--prometheus-port", "0")
+    assert done.returncode == 3
+    assert "artifact.json" in error_line(done)
+
+
+def test_json_logs_are_objects() -> None:
+    done = run(*LOCAL, "--port", "0", "--prometheus-port", "0", "--json-output")
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("error: ")]
+    records = [json.loads(line) for line in lines]
+    assert {"time", "level", "message"} <= set(records[0])
+    assert any(record["message"] == "json-output=true (command line)" for record in records)
+
+
+def test_unknown_variable_is_only_a_warning() -> None:
+    done = run(*LOCAL, "--port", "0", "--prometheus-port", "0", INFINITY_PROT="1")
+    assert done.returncode == 2
+    assert "INFINITY_PROT" in done.stderr
+    assert "did you mean INFINITY_PORT?" in done.stderr
