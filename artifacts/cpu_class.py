@@ -1,11 +1,14 @@
-"""The classes of CPUs that engines exist for, best first. Knows nothing of how engines are built."""
+"""The classes of CPUs that engines exist for, best first.
+
+Knows nothing of how engines are built.
+"""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from infinity_v3.artifacts.manifest import Precision
 
-_AVX2 = ("avx2", "bmi1", "bmi2", "f16c", "fma", "movbe")
+_AVX2 = ("abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe")
 _AVX512 = (*_AVX2, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _AVX512_BF16 = (*_AVX512, "avx512_bf16")
 _AMX_BF16 = (*_AVX512_BF16, "amx_bf16", "amx_tile")

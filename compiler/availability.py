@@ -21,8 +21,7 @@ class TargetAvailability:
     Attributes:
         cannot_run: first thing that the host lacks to run it; None = it runs here.
         cannot_build: everything that keeps it from being built; a target is built only where it
-            can be verified, so
-            what cannot run is not built either.
+            can be verified, so what cannot run is not built either.
     """
 
     name: str
@@ -72,8 +71,7 @@ def _refuse_first(lacking: dict[str, str | None]) -> None:
         if reason is not None:
             raise RefusedError(
                 f"--target: {name} {reason}; a target is built only where it can be verified: "
-                "compile on a host "
-                "that runs it, or leave it out"
+                "compile on a host that runs it, or leave it out"
             )
 
 

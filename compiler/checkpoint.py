@@ -117,9 +117,8 @@ def _locate(request: CompileRequest, progress: Progress) -> _Location:
     if path.is_dir():
         if request.revision is not None:
             raise UsageError(
-                f"--revision {request.revision}: belongs to a hub id, and {request.checkpoint} "
-                "is a directory; "
-                "leave it out"
+                f"--revision {request.revision}: belongs to a hub id, and {request.checkpoint} is "
+                "a directory; leave it out"
             )
         return _Location(path=path.resolve(), repository=LOCAL_REPOSITORY, revision=None)
     if path.exists():

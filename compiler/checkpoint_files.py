@@ -138,8 +138,7 @@ def _shards(folder: Path) -> tuple[str, ...]:
     if missing:
         raise CheckpointError(
             f"{folder}: {WEIGHTS_INDEX} names {len(shards)} files, of which {len(missing)} are "
-            "missing: "
-            f"{', '.join(missing[:3])}; fetch the checkpoint again"
+            f"missing: {', '.join(missing[:3])}; fetch the checkpoint again"
         )
     return shards
 
@@ -147,9 +146,8 @@ def _shards(folder: Path) -> tuple[str, ...]:
 def _why_no_weights(folder: Path) -> str:
     if any((folder / name).exists() for name in PICKLED_WEIGHTS):
         return (
-            "its weights are a pickle (pytorch_model.bin), which is never opened; convert them "
-            "to safetensors, e.g. "
-            "load the model in transformers and call save_pretrained"
+            "its weights are a pickle (pytorch_model.bin), which is never opened; convert them to "
+            "safetensors, e.g. load the model in transformers and call save_pretrained"
         )
     if (folder / ADAPTER_WEIGHTS).exists():
         return "holds an adapter only; merge it into its base model and save the result"

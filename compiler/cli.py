@@ -86,9 +86,8 @@ def model(config: Path | None, is_json: bool, **given: str | tuple[str, ...] | N
     """Compile CHECKPOINT, a directory or hub id, into the artifact DIR.
 
     Every engine is run against the checkpoint's own model before anything is published; a failure
-    leaves nothing
-    behind. A value is taken from the flag, else the environment, else [compile] of the TOML file,
-    else its top level.
+    leaves nothing behind. A value is taken from the flag, else the environment, else [compile] of
+    the TOML file, else its top level.
     """
     flags = {
         option.key: (value,) if isinstance(value, str) else value
@@ -112,9 +111,8 @@ def inspect(artifact: Path, is_json: bool) -> None:
     "--checkpoint",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The checkpoint it was compiled from, to run its own model as the reference. Without "
-    "it, engines are only "
-    "compared with themselves, alone against in a batch.",
+    help="The checkpoint it was compiled from, to run its own model as the reference. Without it, "
+    "engines are only compared with themselves, alone against in a batch.",
 )
 @json_option
 def verify(artifact: Path, checkpoint: Path | None, is_json: bool) -> None:

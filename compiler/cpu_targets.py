@@ -14,7 +14,8 @@ class BuildFlags:
         march: `-march` of the model library and of the kernels.
         kernel_flags: further flags of the kernel library.
         capability: the vector instructions that Inductor generates for.
-        freeze: fold the weights and repack them for this class; only where the matrix library packs differently for it.
+        freeze: fold the weights and repack them for this class; only where the matrix library packs
+            differently for it.
     """
 
     march: str

@@ -1,4 +1,7 @@
-"""Exports each precision once and builds every target of it. Knows nothing of manifests and parity."""
+"""Exports each precision once and builds every target of it.
+
+Knows nothing of manifests and parity.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ WEIGHTS_FOLDER = "weights"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltTargets:
-    """All engines, the exported graph of each precision, and the precisions whose weights are shared."""
+    """All engines, each precision's exported graph, and the precisions whose weights are shared."""
 
     engines: tuple[BuiltEngine, ...]
     exported: Mapping[Precision, ExportedModel]

@@ -23,8 +23,8 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
 
     Returns:
         0 when it returned; the error's own code for an `InfinityError`; 130 after Ctrl-C and 128 +
-            number after
-        another signal; 1 for I/O errors and for a bug, which alone prints a traceback.
+            number after another signal; 1 for I/O errors and for a bug, which alone prints a
+            traceback.
     """
     try:
         with signals_as_exceptions():

@@ -1,7 +1,8 @@
 """Turns a packed model into an exported program with a dynamic number of tokens and sequences.
 
-Knows nothing of targets. Refuses a graph in which our attention does not stand once per layer: a family outside the
-attention interface would otherwise compute all texts as one long sequence, without an error.
+Knows nothing of targets. Refuses a graph in which our attention does not stand once per layer: a
+family outside the attention interface would otherwise compute all texts as one long sequence,
+without an error.
 """
 
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ def _refuse_missing_attention(program: ExportedProgram, num_layers: int) -> None
     nodes = [node for node in program.graph.nodes if f"infinity.{ATTENTION}" in str(node.target)]
     if len(nodes) != num_layers:
         raise RefusedError(
-            f"the exported graph holds {len(nodes)} packed attention operators, expected one for each of the "
-            f"{num_layers} layers; this model's attention does not go through transformers' attention interface"
+            f"the exported graph holds {len(nodes)} packed attention operators, expected one for "
+            f"each of the {num_layers} layers; this model's attention does not go through "
+            "transformers' attention interface"
         )
 
 

@@ -1,6 +1,7 @@
-"""Heads that live inside the graph: pooling and dense projections. Normalisation stays outside, in post-processing.
+"""Heads that live inside the graph: pooling and dense projections.
 
-Pooling and dense layers run in float32 whatever the precision of the encoder: they touch one row per text.
+Normalisation stays outside, in post-processing. Pooling and dense layers run in float32 whatever
+the precision of the encoder: they touch one row per text.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,10 @@ _ACTIVATIONS: dict[Activation, type[nn.Module]] = {
 
 
 class PoolingHead(nn.Module):
-    """One pooled output per entry of `poolings`; the modes of an entry are concatenated, then projected."""
+    """One pooled output per entry of `poolings`.
+
+    The modes of an entry are concatenated, then projected.
+    """
 
     def __init__(
         self, poolings: Sequence[tuple[PoolingMode, ...]], dense: Sequence[nn.Module]
@@ -81,7 +85,8 @@ def load_dense(layer: DenseLayer) -> nn.Module:
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if found != expected:
         raise UsageError(
-            f"{layer.weights}: expected the tensors {expected}, found {found}; take both files from one checkpoint"
+            f"{layer.weights}: expected the tensors {expected}, found {found}; "
+            "take both files from one checkpoint"
         )
     linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.has_bias)
     linear.load_state_dict(

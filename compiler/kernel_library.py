@@ -1,4 +1,7 @@
-"""Builds the library of our own operators for one CPU class, once per source and flags. Knows nothing of models."""
+"""Builds the library of our own operators for one CPU class, once per source and flags.
+
+Knows nothing of models.
+"""
 
 import hashlib
 import os
@@ -81,9 +84,8 @@ def _compile(target: CpuTarget, library: KernelLibrary, torch_root: Path) -> Non
     ):
         built = Path(scratch) / library.path.name
         _run_compiler(_command(target, library, torch_root, sources, built))
-        built.replace(
-            library.path
-        )  # another process may have been as fast: same bytes, either may win
+        # Another process may have been as fast: same bytes, either may win.
+        built.replace(library.path)
 
 
 def _command(
@@ -109,5 +111,6 @@ def _run_compiler(command: list[str]) -> None:
     if done.returncode != 0:
         tail = "\n".join(done.stderr.splitlines()[-20:])
         raise RunFailedError(
-            f"the C++ compiler failed with exit code {done.returncode} on the kernel library; its last lines:\n{tail}"
+            f"the C++ compiler failed with exit code {done.returncode} on the kernel library; "
+            f"its last lines:\n{tail}"
         )

@@ -77,7 +77,7 @@ def with_parity(draft: Manifest, reports: Sequence[ParityReport]) -> Manifest:
 
 
 def default_name(plan: CompilePlan) -> str:
-    """Name derived from the checkpoint's id: its last part, characters outside the rule replaced."""
+    """Name made of the checkpoint's id: its last part, characters outside the rule replaced."""
     checkpoint = plan.checkpoint
     base = (
         checkpoint.path.name

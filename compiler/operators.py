@@ -1,9 +1,11 @@
-"""Torch operators of our own, as the exporter sees them: schema, shape rule, and a plain reference for eager runs.
+"""Torch operators of our own, as the exporter sees them.
 
-Knows nothing of models. The compiled engines call the C++ kernels of the same names instead of the references here.
+Each is a schema, a shape rule, and a plain reference for eager runs. Knows nothing of models. The
+compiled engines call the C++ kernels of the same names instead of the references here.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -13,12 +15,13 @@ from infinity_v3.artifacts.manifest import PoolingMode
 ATTENTION = "varlen_attention"
 POOL = "segment_pool"
 _SCHEMAS = {
-    ATTENTION: "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, bool causal, int window, float scale) -> Tensor",
+    ATTENTION: "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, bool causal, int window,"
+    " float scale) -> Tensor",
     POOL: "(Tensor hidden, Tensor cu_seqlens, int mode) -> Tensor",
 }
 _SHIMS = {
-    ATTENTION: "AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v, AtenTensorHandle cu_seqlens,"
-    " int32_t causal, int64_t window, double scale",
+    ATTENTION: "AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v,"
+    " AtenTensorHandle cu_seqlens, int32_t causal, int64_t window, double scale",
     POOL: "AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, int64_t mode",
 }
 POOL_MODES = {
@@ -37,8 +40,8 @@ def define_operators(digest: str | None = None) -> dict[str, torch._ops.OpOverlo
     """Register the operators, once per process and digest.
 
     Args:
-        digest: None for the names that graphs are exported with; else the names carry the digest of a kernel library,
-            so that the generated code calls exactly that library.
+        digest: None for the names that graphs are exported with; else the names carry the digest of
+            a kernel library, so that the generated code calls exactly that library.
 
     Returns:
         The overloads by base name.
@@ -72,7 +75,7 @@ def _implementations() -> dict[str, tuple[Callable[..., Tensor], Callable[..., T
     }
 
 
-def _fake_attention(
+def _fake_attention(  # noqa: PLR0913 - the operator's schema
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, causal: bool, window: int, scale: float
 ) -> Tensor:
     return q.new_empty(q.shape[0], q.shape[1], v.shape[2])
@@ -82,7 +85,7 @@ def _fake_pool(hidden: Tensor, cu_seqlens: Tensor, mode: int) -> Tensor:
     return hidden.new_empty(cu_seqlens.shape[0] - 1, hidden.shape[1], dtype=torch.float32)
 
 
-def attention_reference(
+def attention_reference(  # noqa: PLR0913 - the operator's schema
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, causal: bool, window: int, scale: float
 ) -> Tensor:
     """Attention within each sequence, one at a time.
@@ -90,14 +93,14 @@ def attention_reference(
     Args:
         q: (T, H, D); k, v: (T, Hkv, D) with H a multiple of Hkv.
         cu_seqlens: (B + 1,) int32.
-        window: negative for none; else keys with |i - j| <= window, or 0 <= i - j < window when causal.
+        window: negative for none; else keys with |i - j| <= window, or 0 <= i - j < window when
+            causal.
 
     Returns:
         (T, H, Dv), the dtype of q.
     """
     out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
-    bounds = cu_seqlens.tolist()
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(cu_seqlens.tolist()):
         mask = _visible(stop - start, causal, window)
         query, key, value = (x[start:stop].transpose(0, 1)[None] for x in (q, k, v))
         result = torch.nn.functional.scaled_dot_product_attention(
@@ -115,10 +118,12 @@ def _visible(length: int, causal: bool, window: int) -> Tensor | None:
 
 
 def pool_reference(hidden: Tensor, cu_seqlens: Tensor, mode: int) -> Tensor:
-    """Pool each sequence's tokens: (T, D) -> (B, D) float32, see POOL_MODES; an empty sequence yields zeros."""
-    bounds = cu_seqlens.tolist()
-    rows = [_pool_one(hidden[i:j].float(), mode) for i, j in zip(bounds, bounds[1:], strict=False)]
-    return torch.stack(rows)
+    """Pool each sequence's tokens: (T, D) -> (B, D) float32, see POOL_MODES.
+
+    An empty sequence yields zeros.
+    """
+    bounds = pairwise(cu_seqlens.tolist())
+    return torch.stack([_pool_one(hidden[i:j].float(), mode) for i, j in bounds])
 
 
 def _pool_one(tokens: Tensor, mode: int) -> Tensor:

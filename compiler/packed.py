@@ -1,6 +1,7 @@
-"""A transformers encoder in packed form: tokens of all texts end to end, attention through our own operator.
+"""A transformers encoder in packed form, its attention through our own operator.
 
-Knows nothing of families or targets: the encoder is whatever reference.py loads.
+The tokens of all texts lie end to end. Knows nothing of families or targets: the encoder is
+whatever reference.py loads.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ def install_packed_attention() -> None:
     register_attention(ATTENTION_NAME, packed_attention)
 
 
-def packed_attention(
+def packed_attention(  # noqa: PLR0913 - transformers' signature
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -31,9 +32,9 @@ def packed_attention(
     sliding_window: int | None = None,
     is_causal: bool | None = None,
     cu_seq_lens_q: Tensor | None = None,
-    **extras: Any,
+    **extras: Any,  # noqa: ANN401 - whatever a model passes
 ) -> tuple[Tensor, None]:
-    """transformers' attention function over one packed row.
+    """The attention function of transformers over one packed row.
 
     Args:
         module: the attention layer that calls.
@@ -96,7 +97,11 @@ class PackedModelWithTypes(PackedModel):
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor
     ) -> tuple[Tensor, ...]:
-        """(T,), (T,), (T,) int64 and (B + 1,) int32 -> pooled (B, D) float32 per pooling, then hidden (T, D)."""
+        """Run the packed texts.
+
+        (T,), (T,), (T,) int64 and (B + 1,) int32 -> pooled (B, D) float32 per pooling, then hidden
+        (T, D).
+        """
         return self._encode(
             cu_seqlens,
             input_ids=input_ids,
@@ -111,5 +116,9 @@ class PackedModelWithoutTypes(PackedModel):
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor
     ) -> tuple[Tensor, ...]:
-        """(T,), (T,) int64 and (B + 1,) int32 -> pooled (B, D) float32 per pooling, then hidden (T, D)."""
+        """Run the packed texts.
+
+        (T,), (T,) int64 and (B + 1,) int32 -> pooled (B, D) float32 per pooling, then hidden
+        (T, D).
+        """
         return self._encode(cu_seqlens, input_ids=input_ids, position_ids=position_ids)

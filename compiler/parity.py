@@ -1,4 +1,7 @@
-"""The parity tolerances and the comparison itself, on plain arrays. Knows nothing of engines or models."""
+"""The parity tolerances and the comparison itself, on plain arrays.
+
+Knows nothing of engines or models.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +66,8 @@ def compare(
     """Compare an output probe by probe.
 
     Args:
-        tokens: token outputs are compared as they are, relative to max(1, |expected|); vectors are normalised first.
+        tokens: token outputs are compared as they are, relative to max(1, |expected|); vectors are
+            normalised first.
     """
     deviations, cosines, finite = [], [], True
     for left, right in zip(found, expected, strict=True):
@@ -75,9 +79,9 @@ def compare(
         )
         deviations.append(float(difference.max()))
     return Comparison(
-        max_abs=max(deviations),
+        max_abs=float(np.max(deviations)),  # unlike Python's max, keeps NaN wherever it stands
         max_abs_at=int(np.argmax(deviations)),
-        min_cosine=min(cosines),
+        min_cosine=float(np.min(cosines)),
         min_cosine_at=int(np.argmin(cosines)),
         is_finite=finite,
     )

@@ -1,6 +1,7 @@
 """Checkpoint in, verified artifact out: the whole story, step by step.
 
-Owns the order of the steps. Knows nothing of flags, and of no family, target or file format in particular.
+Owns the order of the steps. Knows nothing of flags, and of no family, target or file format in
+particular.
 """
 
 from dataclasses import dataclass

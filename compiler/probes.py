@@ -1,6 +1,6 @@
-"""Inputs that every engine is verified on: lengths at every edge, odd texts, and mixed batches. Knows no engine.
+"""Inputs that every engine is verified on: lengths at every edge, odd texts, and mixed batches.
 
-Everything is seeded, so that the same checkpoint always meets the same probes.
+Everything is seeded, so that the same checkpoint always meets the same probes. Knows no engine.
 """
 
 import hashlib
@@ -34,7 +34,8 @@ class Probes:
     Attributes:
         ids: (S,) int64 each, special tokens included.
         batches: each a list of positions, run as one packed batch besides every input alone.
-        referenced: how many of the leading inputs the reference computes; longer ones are compared alone against batched.
+        referenced: how many of the leading inputs the reference computes; longer ones are compared
+            alone against batched.
     """
 
     ids: tuple[NDArray[np.int64], ...]
@@ -65,7 +66,8 @@ def make_probes(
         tokenizer_file: tokenizer.json.
         max_tokens: longest input the artifact takes.
         windows: attention windows of the model, whose neighbours become lengths.
-        avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like references).
+        avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like
+            references).
     """
     rng = np.random.default_rng(_SEED)
     pool = np.setdiff1d(

@@ -24,8 +24,8 @@ SDPA_FROM_TOKENS = 2049
 def register_attention(name: str, function: Callable[..., tuple[Tensor, None]]) -> None:
     """Make `name` usable as `attn_implementation`.
 
-    No mask function is registered with it: for an unknown name transformers builds no mask at all, which is what
-    packed sequences need.
+    No mask function is registered with it: for an unknown name transformers builds no mask at all,
+    which is what packed sequences need.
     """
     AttentionInterface.register(name, function)
 
@@ -56,7 +56,7 @@ def load_encoder(path: Path, *, dtype: torch.dtype, attention: str) -> nn.Module
     return encoder
 
 
-def _has_pooler(config: Any) -> bool:
+def _has_pooler(config: Any) -> bool:  # noqa: ANN401 - transformers leaves it untyped
     model_class = AutoModel._model_mapping[type(config)]
     return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters  # type: ignore[misc]
 
@@ -65,14 +65,14 @@ def _refuse_incomplete(path: Path, info: dict[str, Any]) -> None:
     mismatched = sorted(str(entry[0]) for entry in info["mismatched_keys"])
     if mismatched:
         raise UsageError(
-            f"{path}: {len(mismatched)} weights have another shape than config.json asks for, the first is "
-            f"{mismatched[0]}; config.json and the weights must come from one checkpoint"
+            f"{path}: {len(mismatched)} weights have another shape than config.json asks for, the "
+            f"first is {mismatched[0]}; config.json and the weights must come from one checkpoint"
         )
     missing = sorted(str(name) for name in info["missing_keys"])
     if missing:
         raise UsageError(
-            f"{path}: {len(missing)} weights that the architecture needs are absent, the first is {missing[0]}; "
-            "use a complete checkpoint of this architecture"
+            f"{path}: {len(missing)} weights that the architecture needs are absent, the first is "
+            f"{missing[0]}; use a complete checkpoint of this architecture"
         )
 
 
@@ -90,7 +90,10 @@ class Reference:
         return int(self._eager.config.num_hidden_layers)  # type: ignore[union-attr, arg-type]
 
     def hidden(self, input_ids: Tensor) -> Tensor:
-        """Last hidden state of one text: (S,) int64 -> (S, D) float32. Positions are the model's own."""
+        """Last hidden state of one text: (S,) int64 -> (S, D) float32.
+
+        Positions are the model's own.
+        """
         model = self._eager if len(input_ids) < SDPA_FROM_TOKENS else self._long_model()
         with torch.inference_mode():
             output = model(

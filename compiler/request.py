@@ -79,9 +79,8 @@ class CompileRequest:
     targets: tuple[str, ...] = field(
         default=(),
         metadata=_about(
-            "Engine to build; repeat for several. Each one adds build time and file size, and "
-            "each host runs the "
-            "best it can. [default: every CPU target this host can build]",
+            "Engine to build; repeat for several. Each one adds build time and file size, and each "
+            "host runs the best it can. [default: every CPU target this host can build]",
             ValueType.TEXTS,
             key="target",
             metavar="TARGET",
@@ -206,9 +205,8 @@ def _check_names(key: str, names: Iterable[str]) -> None:
     for name in names:
         if not NAME_PATTERN.fullmatch(name):
             raise UsageError(
-                f"--{key}: expected a name of letters, digits and '._+-' that starts with a "
-                "letter or digit and has "
-                f"at most 100 characters, found {name!r}"
+                f"--{key}: expected a name of letters, digits and '._+-' that starts with a letter "
+                f"or digit and has at most 100 characters, found {name!r}"
             )
 
 

@@ -56,6 +56,7 @@ def _refuse_other_checkpoint(artifact: Artifact, found: dict[str, str]) -> None:
     for file in artifact.manifest.source.files:
         if found.get(file.path) != file.sha256:
             raise RefusedError(
-                f"{file.path}: expected the checkpoint that {artifact.manifest.name} was compiled from (sha256 "
-                f"{file.sha256[:12]}), found {found.get(file.path, 'no such file')[:12]}; give the original checkpoint"
+                f"{file.path}: expected the checkpoint that {artifact.manifest.name} was compiled "
+                f"from (sha256 {file.sha256[:12]}), found "
+                f"{found.get(file.path, 'no such file')[:12]}; give the original checkpoint"
             )

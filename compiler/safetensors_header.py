@@ -122,8 +122,7 @@ def _header_length(path: Path, start: bytes, num_bytes: int) -> int:
     if length > num_bytes - LENGTH_BYTES:
         raise CheckpointError(
             f"{path}: truncated: its header needs {length} bytes, found "
-            f"{num_bytes - LENGTH_BYTES}; "
-            "fetch the file again"
+            f"{num_bytes - LENGTH_BYTES}; fetch the file again"
         )
     return length
 

@@ -14,8 +14,8 @@ CHAT_TEMPLATE_FILE = f"{FOLDER}/chat_template.jinja"
 def copy_tokenizer(config: HubConfig, stage: Path) -> None:
     """Copy tokenizer.json and the files beside it into `stage`/tokenizer.
 
-    Where sentence-transformers lowers the text before a tokenizer that would not, the tokenizer learns to do it, so that
-    the runtime has one rule less.
+    Where sentence-transformers lowers the text before a tokenizer that would not, the tokenizer
+    learns to do it, so that the runtime has one rule less.
     """
     folder = stage / FOLDER
     folder.mkdir()

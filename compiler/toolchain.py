@@ -102,15 +102,13 @@ def _cxx_obstacle() -> str | None:
     if compiler is None:
         return (
             f"no C++ compiler: {cxx_command()} not found or does not start; install g++ 11 or "
-            "newer "
-            "(Debian and Ubuntu: apt-get install g++) or name another one in CXX"
+            "newer (Debian and Ubuntu: apt-get install g++) or name another one in CXX"
         )
     done = _run([compiler.command, "-fopenmp", "-fsyntax-only", "-x", "c++", "-"], OPENMP_PROBE)
     if done is None or done.returncode != 0:
         return (
             f"{compiler.command} cannot compile OpenMP (omp.h or the standard headers are "
-            "missing); "
-            "install g++ with its own headers (Debian and Ubuntu: apt-get install g++)"
+            "missing); install g++ with its own headers (Debian and Ubuntu: apt-get install g++)"
         )
     return None
 

@@ -1,7 +1,7 @@
-"""Runs targets through the production loader, in a process of their own, and holds them to the parity bounds.
+"""Runs targets through the production loader and holds them to the parity bounds.
 
-The only compiler file that imports the runtime. The child process it starts imports neither torch nor transformers,
-so what is verified is what will be served.
+The only compiler file that imports the runtime. Each target runs in a process of its own, which
+imports neither torch nor transformers, so what is verified is what will be served.
 """
 
 import json
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,8 @@ def verify_target(
 
     Args:
         artifact_path: an artifact directory, staged or published.
-        reference: outputs of the first `probes.referenced` inputs; empty = compare alone against batched only.
+        reference: outputs of the first `probes.referenced` inputs; empty = compare alone against
+            batched only.
 
     Raises:
         RunFailedError: the engine could not be loaded, crashed or failed on a probe.
@@ -121,7 +123,10 @@ def _run_in_child(
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
     if done.returncode < 0:
-        return f"the engine crashed with signal {-done.returncode}; this is a bug of the compiled engine"
+        return (
+            f"the engine crashed with signal {-done.returncode}; "
+            "this is a bug of the compiled engine"
+        )
     lines = done.stderr.strip().splitlines()
     return (
         lines[-1]
@@ -165,10 +170,12 @@ def verify_artifact(
 
     Args:
         artifact: opened with its digests checked.
-        checkpoint: directory of the checkpoint it was compiled from; None = compare alone against batched only.
+        checkpoint: directory of the checkpoint it was compiled from; None = compare alone against
+            batched only.
 
     Raises:
-        RefusedError: a target broke its bounds, this host can run none, or the checkpoint is another one.
+        RefusedError: a target broke its bounds, this host can run none, or the checkpoint is
+            another one.
         RunFailedError: an engine could not be loaded or crashed.
     """
     host = detect_host()
@@ -225,7 +232,7 @@ def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) 
         ids, bounds, members, sizes = (
             archive[name] for name in ("ids", "bounds", "members", "sizes")
         )
-    texts = [EncodedText(input_ids=ids[i:j]) for i, j in zip(bounds, bounds[1:], strict=False)]
+    texts = [EncodedText(input_ids=ids[i:j]) for i, j in pairwise(bounds)]
     ends = np.cumsum(sizes)
     batches = [
         [texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)

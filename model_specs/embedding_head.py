@@ -107,8 +107,8 @@ def _check_alternatives(modes: tuple[PoolingMode, ...], others: tuple[PoolingMod
     if others and len(modes) > 1:
         raise UsageError(
             f"--pooling: {others[0].value} can't stand beside "
-            f"{'+'.join(mode.value for mode in modes)}: "
-            "its vectors are narrower; compile an artifact of its own"
+            f"{'+'.join(mode.value for mode in modes)}: its vectors are narrower; compile an "
+            "artifact of its own"
         )
 
 

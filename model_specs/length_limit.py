@@ -63,8 +63,7 @@ def _stated_rule(config: HubConfig, usable: int) -> tuple[LengthRule, tuple[str,
     if sentence.max_seq_length > usable:
         return table, (
             f"{source}: max_seq_length {sentence.max_seq_length} is beyond the {usable} positions "
-            "that an "
-            f"input can use; {usable} counts",
+            f"that an input can use; {usable} counts",
         )
     return LengthRule(max_tokens=sentence.max_seq_length, source=source), ()
 
@@ -97,8 +96,7 @@ def _checked_override(config: HubConfig, usable: int, override: int) -> LengthRu
     if not least <= override <= usable:
         raise UsageError(
             f"{OPTION}: expected {least} to {usable} (special tokens and one more, up to the "
-            "position table), "
-            f"found {override}"
+            f"position table), found {override}"
         )
     return LengthRule(max_tokens=override, source=OPTION)
 
@@ -108,8 +106,7 @@ def _require_room(config: HubConfig, rule: LengthRule) -> None:
     if rule.max_tokens < least:
         raise UsageError(
             f"{config.path}: {rule.source}: expected room for at least {least} tokens of one "
-            "input, "
-            f"found {max(rule.max_tokens, 0)}"
+            f"input, found {max(rule.max_tokens, 0)}"
         )
 
 

@@ -90,8 +90,8 @@ def _refuse_unasked_generation(config: HubConfig, task: Kind | None) -> None:
     if is_generative and not is_said:
         raise UsageError(
             f"{model.file}: {shown(model.architecture or model.model_type)} is generative and does "
-            "not say what to make of it: give --task; "
-            f"this release compiles {', '.join(_family_names())} for embedding"
+            "not say what to make of it: give --task; this release compiles "
+            f"{', '.join(_family_names())} for embedding"
         )
 
 

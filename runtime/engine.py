@@ -35,9 +35,10 @@ class EngineOutput:
 class Engine(Protocol):
     """One loaded target.
 
-    Obligations: `run` is called by one thread at a time, never from the event loop; it releases the GIL while the
-    model runs. It raises `EngineError` for a batch that failed, after which the engine must still be usable.
-    `close` may be called once, from any thread, when no `run` is under way.
+    Obligations: `run` is called by one thread at a time, never from the event loop; it releases the
+    GIL while the model runs. It raises `EngineError` for a batch that failed, after which the
+    engine must still be usable. `close` may be called once, from any thread, when no `run` is under
+    way.
     """
 
     graph: Graph
@@ -68,6 +69,6 @@ def load_engine(artifact: Artifact, target: Target, settings: EngineSettings) ->
 
         return AotiCpuEngine(artifact, target, settings)
     raise EngineLoadError(
-        f"target {target.name}: backend {target.backend.value} on {target.device.value} is not in this release; "
-        "compile the artifact for a cpu target"
+        f"target {target.name}: backend {target.backend.value} on {target.device.value} is not in "
+        "this release; compile the artifact for a cpu target"
     )

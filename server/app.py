@@ -98,7 +98,10 @@ class App:
         except ClientGoneError:
             self._record_loss(exchange)
             return
-        headers = (*self._guard.cors_headers(exchange), *self._drain_headers())
+        is_reusable = await self._context.reader.discard(exchange)
+        is_last = self._context.lifecycle.is_draining or not is_reusable
+        closing: Headers = (("connection", "close"),) if is_last else ()
+        headers = (*self._guard.cors_headers(exchange), *closing)
         await send(exchange, reply, headers, self._context.config.response_compression_threshold)
 
     async def _answer(self, exchange: Exchange) -> Reply:
@@ -127,8 +130,8 @@ class App:
         except ClientGoneError:
             raise
         except Exception:
-            # The last line of defence: a bug becomes a 500 without its text, and a
-            # traceback in the log.
+            # The last line of defence: a bug becomes a 500 without its text, and a traceback in the
+            # log.
             _log.exception(
                 "request %s on %s failed: this is a bug", exchange.request_id, route.path
             )
@@ -152,9 +155,6 @@ class App:
     def _record_loss(self, exchange: Exchange) -> None:
         self._context.metrics.request_dropped(exchange.outcome)
         self._context.request_log.write(exchange, status=None, error_code="client_gone")
-
-    def _drain_headers(self) -> Headers:
-        return (("connection", "close"),) if self._context.lifecycle.is_draining else ()
 
 
 def _internal(exchange: Exchange) -> HttpError:

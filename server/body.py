@@ -118,13 +118,40 @@ class BodyReader:
         lease.hold(len(inflated) * factor)
         return RawBody(data=inflated, media_type=media_type)
 
+    async def discard(self, exchange: Exchange) -> bool:
+        """Throw away a body that nobody took, as far as a refused body is read on.
+
+        Answering earlier would make the transport cut the connection while the client is still sending, and the
+        answer would be lost.
+
+        Returns:
+            Whether the connection can carry another request.
+        """
+        if exchange.is_body_taken or not _announces_body(exchange):
+            return True
+        if _expects_continue(exchange):
+            return False
+        try:
+            return await within(self._skip(exchange), self.timeout_s)
+        except (HttpError, ClientGoneError):
+            return False
+
+    async def _skip(self, exchange: Exchange) -> bool:
+        total = 0
+        async for chunk in exchange.protocol:
+            total += len(chunk)
+            if total > _DISCARD_FACTOR * self.limit_bytes:
+                return False
+        return True
+
     async def _receive(self, exchange: Exchange, lease: Lease, factor: int) -> bytes:
+        exchange.is_body_taken = True
         announced = _content_length(exchange)
         if announced is not None and announced <= self.limit_bytes:
             lease.hold(announced * factor)
             return await within(exchange.protocol(), self.timeout_s)
-        expects = (exchange.header("expect") or "").lower() == "100-continue"
-        if announced is not None and (expects or announced > _DISCARD_FACTOR * self.limit_bytes):
+        is_too_long = announced is not None and announced > _DISCARD_FACTOR * self.limit_bytes
+        if is_too_long or (announced is not None and _expects_continue(exchange)):
             raise self._too_large()
         return await within(self._collect(exchange, lease, factor), self.timeout_s)
 
@@ -158,6 +185,15 @@ class BodyReader:
 def _content_length(exchange: Exchange) -> int | None:
     text = exchange.header("content-length")
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _announces_body(exchange: Exchange) -> bool:
+    length = exchange.header("content-length")
+    return exchange.header("transfer-encoding") is not None or length not in {None, "0"}
+
+
+def _expects_continue(exchange: Exchange) -> bool:
+    return (exchange.header("expect") or "").lower() == "100-continue"
 
 
 async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:

@@ -22,6 +22,7 @@ from infinity_v3.server.product import product_version
 
 _KEY_DIGITS = 32
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOrder:
     """One compile: its source and the compiler's options; None = the compiler's default."""

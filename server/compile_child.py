@@ -127,7 +127,6 @@ def _require_extra(order: CompileOrder, out: Path) -> None:
     if missing:
         raise UsageError(
             f"--model-id {order.source.model_id} is a {order.source.kind.value} and must be "
-            f"compiled, but "
-            f"{', '.join(missing)} is not installed; run: pip install 'infinity-v3[compile]' && "
-            f"{_pasteable(order, out)}"
+            f"compiled, but {', '.join(missing)} is not installed; run: pip install "
+            f"'infinity-v3[compile]' && {_pasteable(order, out)}"
         )

@@ -87,9 +87,8 @@ class ModelConfig:
         "Model",
         TextType(metavar="SOURCE"),
         "What to serve: an artifact directory, a checkpoint directory or a hub id. The last two "
-        "are compiled once "
-        "into the artifact cache: the first start takes minutes, later ones do not. Repeat it to "
-        "serve several.",
+        "are compiled once into the artifact cache: the first start takes minutes, later ones do "
+        "not. Repeat it to serve several.",
     )
     revision: str | None = _opt(
         "Model",
@@ -116,8 +115,7 @@ class ModelConfig:
         "Model",
         ChoiceType(choices=("auto", "float32", "float16", "bfloat16")),
         "Number format to pick a target for. 'auto' takes the fastest target this host can run; "
-        "'float32' is closest "
-        "to the reference model and slower.",
+        "'float32' is closest to the reference model and slower.",
         default="auto",
     )
     backend: str = _opt(
@@ -155,8 +153,7 @@ class ModelConfig:
         "Model",
         TextType(allow_empty=True),
         "Literal text put before texts of requests that name no prompt; empty switches the "
-        "checkpoint's default off. "
-        "It counts against the sequence length.",
+        "checkpoint's default off. It counts against the sequence length.",
         default=None,
         is_optional=True,
     )
@@ -164,17 +161,15 @@ class ModelConfig:
         "Model",
         _BOOL,
         "Cut inputs that are too long unless a request says otherwise. 'false' refuses them, so "
-        "that no text is "
-        "shortened unseen.",
+        "that no text is shortened unseen.",
         default=True,
     )
     max_batch_tokens: int | None = _opt(
         "Batching",
         _COUNT,
-        "Most tokens in one engine batch, and so in one input. Higher raises throughput under "
-        "load and memory; lower "
-        "shortens the wait behind a running batch. Default: 16384, or what the target was "
-        "compiled for if less.",
+        "Most tokens in one engine batch, and so in one input. Higher raises throughput under load "
+        "and memory; lower shortens the wait behind a running batch. Default: 16384, or what the "
+        "target was compiled for if less.",
         default=None,
     )
     max_batch_requests: int | None = _opt(
@@ -196,16 +191,14 @@ class ModelConfig:
         "Admission",
         _COUNT,
         "HTTP requests in flight per model; one more is answered 429. Lower refuses clients early "
-        "instead of letting "
-        "them wait.",
+        "instead of letting them wait.",
         default=512,
     )
     max_queue_tokens: int | None = _opt(
         "Admission",
         _COUNT,
-        "Most admitted, unfinished tokens per model. A longer queue hides overload behind "
-        "latency. Default: 64 full "
-        "batches.",
+        "Most admitted, unfinished tokens per model. A longer queue hides overload behind latency. "
+        "Default: 64 full batches.",
         default=None,
         is_optional=True,
     )
@@ -219,8 +212,7 @@ class ModelConfig:
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
         "Threads of one engine call; 'auto' uses the CPUs available to the process. Fewer leave "
-        "room for "
-        "tokenisation and neighbours.",
+        "room for tokenisation and neighbours.",
         default=None,
     )
     tokenization_workers: int | None = _opt(
@@ -269,8 +261,7 @@ class ServeConfig:
         "Network",
         TextType(metavar="KEY"),
         "Key that clients send as 'Authorization: Bearer KEY'. Prefer the environment: arguments "
-        "are visible to "
-        "other users of the host.",
+        "are visible to other users of the host.",
         default=None,
         is_secret=True,
     )
@@ -298,8 +289,7 @@ class ServeConfig:
         "Network",
         IntType(minimum=0, maximum=2**40, metavar="BYTES"),
         "Compress replies of at least that many bytes for clients that allow it; 'none' never. "
-        "Lower saves "
-        "bandwidth and costs CPU.",
+        "Lower saves bandwidth and costs CPU.",
         default=16384,
         is_optional=True,
     )
@@ -319,8 +309,7 @@ class ServeConfig:
         "Safety",
         _BOOL,
         "Accept artifact directories that group or others can write to. They contain native code: "
-        "whoever can write "
-        "there can run code here.",
+        "whoever can write there can run code here.",
         default=False,
     )
     allow_newer_torch: bool = _opt(

@@ -160,8 +160,7 @@ def _merge_per_model(layers: _Layers, option: Option, count: int) -> _PerModel:
     if fallback is not None and fallback.is_array:
         raise UsageError(
             f"{option.name}: an array in {fallback.origin} cannot be combined with [[model]] "
-            f"tables; "
-            "put one value into each table"
+            "tables; put one value into each table"
         )
     base = _broadcast(option, fallback, count)
     values, origins = list(base.values), list(base.origins)

@@ -95,8 +95,7 @@ def _env_setting(option: Option, variable: str, text: str) -> Setting:
     if option.name == "port" and text.startswith("tcp://"):
         raise UsageError(
             f"{variable}={text}: expected a port number; Kubernetes sets this variable for a "
-            f"Service of that name: "
-            "set enableServiceLinks: false, or pass --port"
+            "Service of that name: set enableServiceLinks: false, or pass --port"
         )
     return _text_setting(option, (text,), variable, f"env {variable}")
 

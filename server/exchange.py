@@ -88,6 +88,7 @@ class Exchange:
     protocol: HttpProtocol
     request_id: str
     started_s: float
+    is_body_taken: bool = False
     outcome: Outcome = field(default_factory=Outcome)
 
     @classmethod

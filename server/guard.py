@@ -11,8 +11,7 @@ _ALLOWED_HEADERS = (
 )
 _EXPOSED_HEADERS = (
     "x-request-id, retry-after, x-compute-type, x-compute-time, x-total-time, "
-    "x-compute-characters, "
-    "x-compute-tokens, x-tokenization-time, x-queue-time, x-inference-time"
+    "x-compute-characters, x-compute-tokens, x-tokenization-time, x-queue-time, x-inference-time"
 )
 
 

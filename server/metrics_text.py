@@ -1,8 +1,7 @@
 """Counters, gauges and histograms in the Prometheus text format. Knows nothing of what is measured.
 
 Names are written as given: the usual client library appends `_total` to counters, which our
-contract
-forbids, and importing it costs more than this file.
+contract forbids, and importing it costs more than this file.
 """
 
 from bisect import bisect_left

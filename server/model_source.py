@@ -61,8 +61,7 @@ def _classify(model_id: str) -> ModelSource:
     if any(mark in model_id for mark in (":", "==", "@")):
         raise UsageError(
             f"--model-id {model_id}: looks like a registry reference, which this release does not "
-            f"serve; give the "
-            "path of an artifact directory"
+            "serve; give the path of an artifact directory"
         )
     if not _HUB_ID.fullmatch(model_id):
         raise UsageError(
@@ -78,6 +77,5 @@ def _directory(model_id: str, path: Path) -> ModelSource:
         return ModelSource(model_id=model_id, kind=SourceKind.CHECKPOINT, path=path)
     raise UsageError(
         f"--model-id {model_id}: the directory holds neither {MANIFEST_FILE} (an artifact) nor "
-        f"config.json (a "
-        "checkpoint)"
+        "config.json (a checkpoint)"
     )

@@ -48,8 +48,8 @@ def load_extension_modules() -> None:
     """Import what brings shared libraries of its own.
 
     Mapping torch's libraries holds the dynamic loader's lock for long, and importing any extension
-    module waits for
-    that lock: these come first, so that the rest of the imports runs beside the mapping.
+    module waits for that lock: these come first, so that the rest of the imports runs beside the
+    mapping.
     """
     for name in _EXTENSIONS:
         importlib.import_module(name)
@@ -59,8 +59,7 @@ def preload_libraries() -> None:
     """Map torch's CPU libraries in a thread; a failure shows when a model is loaded.
 
     Calling `dlopen` as a foreign function releases the lock, which opening a library through ctypes
-    does not do
-    before Python 3.12.
+    does not do before Python 3.12.
     """
     from infinity_v3.artifacts.torch_install import find_torch
 

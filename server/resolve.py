@@ -75,8 +75,7 @@ class Resolver:
         if owner != os.getuid():
             raise RefusedError(
                 f"--artifact-cache {self._cache}: belongs to user {owner}, not to {os.getuid()}; "
-                f"whoever owns it could "
-                "run code here: choose a directory of your own"
+                "whoever owns it could run code here: choose a directory of your own"
             )
         return folder
 

@@ -24,8 +24,7 @@ class Service(Protocol):
     """What routes use of `runtime.service.InferenceService`.
 
     Obligations: called on the event loop; a cancelled call drops its queued items; errors of a
-    request are
-    `InferenceError`. Every call takes one request slot while it runs.
+    request are `InferenceError`. Every call takes one request slot while it runs.
     """
 
     @property

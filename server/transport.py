@@ -13,9 +13,8 @@ from infinity_v3.server.exchange import HttpProtocol, Scope
 from infinity_v3.server.sockets import BACKLOG
 
 _log = logging.getLogger("infinity_v3")
-# The transport stops accepting at this many connections; refusals must be answers of ours, so it
-# is far above
-# what is admitted. Idle keep-alive connections count, too.
+# The transport stops accepting at this many connections; refusals must be answers of ours, so it is
+# far above what is admitted. Idle keep-alive connections count, too.
 _MIN_CONNECTIONS = 16384
 
 

@@ -57,7 +57,8 @@ def build_cpu_engine(
 
     Args:
         folder: created; receives the model library and the kernel library.
-        share_weights: leave the constants out of the library; the runtime maps them from a safetensors file.
+        share_weights: leave the constants out of the library; the runtime maps them from a
+            safetensors file.
 
     Raises:
         RunFailedError: code generation or the C++ compiler failed.
@@ -85,8 +86,8 @@ def build_cpu_engine(
 def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -> dict[str, Any]:
     if not hasattr(torch._inductor.config.cpp, "march"):
         raise UsageError(
-            f"target {target.name} needs torch 2.13 to build, found {torch.__version__}: older releases compile for "
-            "the building machine only; install torch==2.13.0"
+            f"target {target.name} needs torch 2.13 to build, found {torch.__version__}: older "
+            "releases compile for the building machine only; install torch==2.13.0"
         )
     overloads = define_operators(kernel.digest)
     shims = {op: [shim_declaration(base, kernel.digest)] for base, op in overloads.items()}
@@ -97,7 +98,8 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
         "aot_inductor.package_constants_in_so": not share_weights,
         "cpp.dynamic_threads": True,
         "cpp.march": target.flags.march,
-        "cpp.vec_isa_ok": True,  # the host's flags were checked before; the probe compiles dozens of programs
+        # The host's flags were checked before; the probe compiles dozens of programs.
+        "cpp.vec_isa_ok": True,
     }
 
 
@@ -107,7 +109,7 @@ def _flags(target: CpuTarget, options: dict[str, Any]) -> tuple[str, ...]:
 
 
 def constant_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and constants by the names under which the compiled model asks for them."""
+    """Parameters, buffers and constants by the names that the compiled model asks for them by."""
     constants = {
         name: value for name, value in program.constants.items() if isinstance(value, torch.Tensor)
     }
@@ -126,7 +128,10 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _vector_isa(capability: str) -> Iterator[None]:
-    """Let Inductor generate for exactly this vector width; by itself it takes the widest of the host."""
+    """Let Inductor generate for exactly this vector width.
+
+    By itself it takes the widest of the host.
+    """
     usual = cpu_vec_isa.valid_vec_isa_list
     chosen = [_VECTOR_ISAS[capability]()]
     cpu_vec_isa.valid_vec_isa_list = lambda: chosen  # type: ignore[assignment]
@@ -157,7 +162,10 @@ def _environment(kernel: KernelLibrary, scratch: Path) -> Iterator[None]:
 
 @contextmanager
 def _renamed_operators(program: ExportedProgram, digest: str) -> Iterator[None]:
-    """Let the graph call the operators of one kernel library, so that the generated symbols carry its digest."""
+    """Let the graph call the operators of one kernel library.
+
+    So the generated symbols carry its digest.
+    """
     named = define_operators(digest)
     generic = {overload: named[base] for base, overload in define_operators().items()}
     changed: list[tuple[Node, Any]] = []
@@ -183,8 +191,8 @@ def _compile(program: ExportedProgram, options: dict[str, Any], scratch: Path) -
     except InductorError as error:  # wraps whatever went wrong below it
         reason = str(error).strip().splitlines()
         raise RunFailedError(
-            f"the model could not be compiled: {reason[0] if reason else type(error).__name__}; its last line: "
-            f"{reason[-1] if reason else 'none'}"
+            f"the model could not be compiled: {reason[0] if reason else type(error).__name__}; "
+            f"its last line: {reason[-1] if reason else 'none'}"
         ) from error
     return path
 
@@ -194,8 +202,8 @@ def _extract_library(package: Path, out: Path, target: CpuTarget) -> None:
         libraries = [name for name in archive.namelist() if name.endswith(".so")]
         if len(libraries) != 1:
             raise RunFailedError(
-                f"target {target.name}: expected one library in the compiled package, found {len(libraries)}; "
-                "this torch release packs models differently"
+                f"target {target.name}: expected one library in the compiled package, found "
+                f"{len(libraries)}; this torch release packs models differently"
             )
         with archive.open(libraries[0]) as source, out.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)

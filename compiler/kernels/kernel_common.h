@@ -1,6 +1,8 @@
-// What the kernels share: vectors of the build's width, bfloat16, and the naming of exported symbols.
+// What the kernels share: vectors of the build's width, bfloat16, and the naming of exported
+// symbols.
 //
-// Every exported symbol ends in the digest of these sources and their flags: several artifacts share one process.
+// Every exported symbol ends in the digest of these sources and their flags: several artifacts
+// share one process.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

@@ -1,7 +1,8 @@
 // Pooling of packed token vectors, one row per sequence, accumulated in float32.
 //
-// Owns `infinity::segment_pool`. The modes follow sentence-transformers' Pooling module: mean, maximum, mean scaled by the square
-// root of the length, the position-weighted mean (weights 1, 2, ... S; Muennighoff 2022), first and last token.
+// Owns `infinity::segment_pool`. The modes follow sentence-transformers' Pooling module: mean,
+// maximum, mean scaled by the square root of the length, the position-weighted mean (weights 1, 2,
+// ... S; Muennighoff 2022), first and last token.
 
 #include "kernel_common.h"
 
@@ -50,8 +51,8 @@ void pool(const void* tokens, int64_t token_stride, int64_t dim, const int32_t* 
 
 }  // namespace
 
-// hidden (T, D) float32 or bfloat16 with contiguous rows; cu_seqlens (B + 1,) int32. Returns a new (B, D) float32 tensor; an
-// empty sequence yields zeros.
+// hidden (T, D) float32 or bfloat16 with contiguous rows; cu_seqlens (B + 1,) int32. Returns a new
+// (B, D) float32 tensor; an empty sequence yields zeros.
 INFINITY_EXPORT AOTITorchError INFINITY_JOIN(aoti_torch_cpu_segment_pool, INFINITY_DIGEST)(
     AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, int64_t mode, AtenTensorHandle* ret) {
   int64_t *sizes, *strides, num_bounds;

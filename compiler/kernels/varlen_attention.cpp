@@ -1,12 +1,14 @@
 // Attention over packed sequences on x86-64 CPUs.
 //
-// Owns one operator, `infinity::varlen_attention`, for float32 and bfloat16. Speaks only the C interface of torch's AOTInductor
-// shim, so the library depends on no C++ class of torch. One work item is (sequence, head, block of queries); each streams over
-// blocks of keys with an online softmax (Milakov and Gimelshein 2018; Dao et al. 2022), so no S x S matrix exists.
+// Owns one operator, `infinity::varlen_attention`, for float32 and bfloat16. Speaks only the C
+// interface of torch's AOTInductor shim, so the library depends on no C++ class of torch. One work
+// item is (sequence, head, block of queries); each streams over blocks of keys with an online
+// softmax (Milakov and Gimelshein 2018; Dao et al. 2022), so no S x S matrix exists.
 //
-// Vector width and bfloat16 products follow the compile flags: -march=x86-64-v3 gives AVX2, x86-64-v4 AVX-512, and
-// -mavx512bf16 multiplies bfloat16 pairs in hardware; without it bfloat16 is widened to float32 while it is copied.
-//
+// Vector width and bfloat16 products follow the compile flags: -march=x86-64-v3 gives AVX2,
+// x86-64-v4 AVX-512, and -mavx512bf16 multiplies bfloat16 pairs in hardware; without it bfloat16 is
+// widened to float32 while it is copied.
+
 #include "kernel_common.h"
 
 #include <immintrin.h>
@@ -23,7 +25,8 @@ using namespace infinity;
 
 constexpr int64_t kQueryBlock = 32;
 constexpr int64_t kKeyBlock = 256;
-// Finite, so that (masked - masked) is 0 and not NaN; whatever a fully masked block adds is scaled by exp(kMasked - max) = 0 later.
+// Finite, so that (masked - masked) is 0 and not NaN; whatever a fully masked block adds is scaled
+// by exp(kMasked - max) = 0 later.
 constexpr float kMasked = -1e30f;
 
 inline Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
@@ -39,7 +42,8 @@ inline float reduce_add(Vec v) {
   return result;
 }
 
-// exp(x) for x <= 0, relative error below 2e-7: x = n ln2 + r with |r| <= ln2 / 2, then the Taylor polynomial of degree 7 in r.
+// exp(x) for x <= 0, relative error below 2e-7: x = n ln2 + r with |r| <= ln2 / 2, then the Taylor
+// polynomial of degree 7 in r.
 inline Vec exp_nonpositive(Vec x) {
   x = vmax(x, splat(-87.f));
   const Vec shifted = x * 1.44269504088896341f + 12582912.f;  // 1.5 * 2^23 rounds to an integer in the low bits
@@ -80,7 +84,8 @@ struct PairStep {
 };
 #endif
 
-// C[rows, columns] (+)= A[rows, steps] B[steps, columns]. A and B hold one step per float; columns is a multiple of kLanes.
+// C[rows, columns] (+)= A[rows, steps] B[steps, columns]. A and B hold one step per float; columns
+// is a multiple of kLanes.
 template <class Step, int kRows, int kVecs>
 inline void tile(const float* a, int64_t a_row, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t steps,
                  bool accumulate) {
@@ -124,7 +129,8 @@ inline void matmul(const float* a, int64_t a_row, const float* b, int64_t b_row,
 
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Copies rows of `count` elements into rows of `steps` steps, zero-filled: float32 per step, or bfloat16 pairs.
+// Copies rows of `count` elements into rows of `steps` steps, zero-filled: float32 per step, or
+// bfloat16 pairs.
 template <class Step, class T>
 inline void pack_rows(const T* in, int64_t in_row, int64_t rows, int64_t count, float* out, int64_t out_row) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -159,7 +165,8 @@ inline void transpose(const float* in, int64_t in_row, int64_t rows, int64_t ste
     for (int64_t c = rows; c < columns; ++c) out[s * columns + c] = 0.f;
 }
 
-// Values as the right-hand side of P V: [keys][dim] float32, or [keys / 2][dim] pairs of two neighbouring keys.
+// Values as the right-hand side of P V: [keys][dim] float32, or [keys / 2][dim] pairs of two
+// neighbouring keys.
 template <class Step, class T>
 inline void pack_values(const T* in, int64_t in_row, int64_t keys, int64_t dim, float* out, int64_t columns) {
   if constexpr (Step::kDepth == 2) {
@@ -233,7 +240,8 @@ struct Scratch {
   }
 };
 
-// Softmax numerators of one row of scores, in place of P; returns nothing but updates the running maximum and sum.
+// Softmax numerators of one row of scores, in place of P; returns nothing but updates the running
+// maximum and sum.
 template <class Step>
 inline float softmax_row(float* scores, int64_t columns, int64_t visible_from, int64_t visible_to, float scale, float* weights,
                          float* row_max, float* row_sum) {
@@ -361,7 +369,8 @@ void run(const TensorView& q, const TensorView& k, const TensorView& v, const Te
 }  // namespace
 
 // q (T, H, D), k and v (T, Hkv, D), float32 or bfloat16; cu_seqlens (B + 1,) int32, contiguous.
-// window < 0: none; else keys with |i - j| <= window, or 0 <= i - j < window when causal. Returns a new (T, H, Dv) tensor.
+// window < 0: none; else keys with |i - j| <= window, or 0 <= i - j < window when causal. Returns a
+// new (T, H, Dv) tensor.
 INFINITY_EXPORT AOTITorchError INFINITY_JOIN(aoti_torch_cpu_varlen_attention, INFINITY_DIGEST)(
     AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v, AtenTensorHandle cu_seqlens, int32_t causal, int64_t window,
     double scale, AtenTensorHandle* ret) {

@@ -1,7 +1,7 @@
 """Runs an AOTInductor library on the CPU, without Python torch in the process.
 
-Owns the engine's native objects and the checks that keep a bad batch away from native code. Knows nothing of texts,
-requests or threads.
+Owns the engine's native objects and the checks that keep a bad batch away from native code. Knows
+nothing of texts, requests or threads.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,8 @@ from infinity_v3.runtime.engines.shared_weights import SharedWeights
 
 _MIN_TOKENS = 2
 _MIN_SEQUENCES = 2
-"""Graphs are exported for at least this much; a smaller batch is filled up by one more sequence, cut off again."""
+"""Graphs are exported for at least this much; a smaller batch is filled up by one more sequence,
+cut off again."""
 
 
 class AotiCpuEngine:
@@ -71,8 +72,8 @@ class AotiCpuEngine:
         expected = (len(self.graph.inputs), len(self.graph.outputs))
         if found != expected:
             raise EngineLoadError(
-                f"target {target.name}: expected {expected[0]} inputs and {expected[1]} outputs, found {found[0]} and "
-                f"{found[1]}; compile the artifact again"
+                f"target {target.name}: expected {expected[0]} inputs and {expected[1]} outputs, "
+                f"found {found[0]} and {found[1]}; compile the artifact again"
             )
 
     def _map_weights(self, artifact: Artifact, target: Target) -> SharedWeights | None:
@@ -87,7 +88,8 @@ class AotiCpuEngine:
         absent = sorted(set(names) - set(weights.tensors))
         if absent:
             raise EngineLoadError(
-                f"target {target.name}: {path} lacks the weight {absent[0]}; compile the artifact again"
+                f"target {target.name}: {path} lacks the weight {absent[0]}; "
+                "compile the artifact again"
             )
         mapped = ((name, weights.tensors[original]) for original, name in names.items())
         self._model.use_constants(
@@ -191,7 +193,7 @@ def _within(array: NDArray[np.int64], last: int) -> bool:
 
 
 def _filled_up(batch: Batch, position_offset: int) -> Batch:
-    """Append one sequence: of one token where tokens are missing, else empty, which costs nothing."""
+    """Append a sequence: of one token where tokens are missing, else empty, which costs nothing."""
     zeros = np.zeros(max(0, _MIN_TOKENS - batch.num_tokens), dtype=np.int64)
     return Batch(
         input_ids=np.concatenate([batch.input_ids, zeros]),

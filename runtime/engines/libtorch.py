@@ -1,6 +1,7 @@
-"""The C interface of torch's CPU library and of compiled models, through ctypes and without `import torch`.
+"""The C interface of torch's CPU library and of compiled models, without `import torch`.
 
-Owns loading, prototypes and error texts. Knows nothing of artifacts or batches. ctypes releases the GIL for every call.
+Owns loading, prototypes and error texts. Knows nothing of artifacts or batches. The calls go
+through ctypes, which releases the GIL for every one of them.
 """
 
 import ctypes
@@ -86,9 +87,8 @@ class LibTorch:
 
     def wrap_vector(self, array: NDArray[np.int64] | NDArray[np.int32]) -> Handle:
         """A 1-D tensor over `array`'s memory, which must outlive the tensor."""
-        assert array.ndim == 1 and array.flags.c_contiguous, (
-            "engine inputs are contiguous vectors; this is a bug"
-        )
+        is_vector = array.ndim == 1 and array.flags.c_contiguous
+        assert is_vector, "engine inputs are contiguous vectors; this is a bug"
         return self.wrap_memory(array.ctypes.data, array.shape, self._codes[array.dtype])
 
     def wrap_constant(self, address: int, shape: Sequence[int], dtype: str) -> Handle:
@@ -123,7 +123,9 @@ class LibTorch:
     def copy_matrix(
         self, handle: Handle, num_rows: int, num_columns: int, dtype: str
     ) -> NDArray[np.float32]:
-        """Copy a contiguous (num_rows, num_columns) float32 or bfloat16 tensor into a new float32 array.
+        """Copy a contiguous (num_rows, num_columns) tensor into a new float32 array.
+
+        The tensor is float32 or bfloat16.
 
         Raises:
             EngineError: the tensor has another shape or layout than the manifest declares.
@@ -145,9 +147,7 @@ class LibTorch:
         return _copy_floats(data.value or 0, num_rows, num_columns, dtype)
 
 
-def _copy_floats(
-    address: int, num_rows: int, num_columns: int, dtype: str
-) -> NDArray[np.float32]:
+def _copy_floats(address: int, num_rows: int, num_columns: int, dtype: str) -> NDArray[np.float32]:
     count = num_rows * num_columns
     if dtype == "float32":
         floats = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
@@ -173,10 +173,8 @@ class CompiledModel:
         try:
             self._lib = ctypes.CDLL(path)
             self._declare()
-        except (
-            OSError,
-            AttributeError,
-        ) as error:  # AttributeError: a library without the interface
+        except (OSError, AttributeError) as error:
+            # AttributeError: a library without the interface.
             raise EngineLoadError(f"the compiled model could not be loaded: {error}") from error
         self._container = Handle()
         status = self._lib.AOTInductorModelContainerCreateWithDevice(
@@ -229,9 +227,8 @@ class CompiledModel:
     def _last_error(self) -> str:
         """The model's own text for the last failure on this thread."""
         text = ctypes.c_char_p()
-        if hasattr(
-            self._lib, "AOTInductorGetLastError"
-        ):  # absent from models built before torch 2.13
+        # Absent from models built before torch 2.13.
+        if hasattr(self._lib, "AOTInductorGetLastError"):
             self._lib.AOTInductorGetLastError(ctypes.byref(text))
         return (text.value or b"the model gave no reason").decode(errors="replace").strip()
 
@@ -293,7 +290,10 @@ class CompiledModel:
         return [Handle(output) for output in outputs]
 
     def close(self) -> None:
-        """Free the container; the library itself stays mapped, because its code may still be on other stacks."""
+        """Free the container.
+
+        The library itself stays mapped, because its code may still be on other stacks.
+        """
         container, self._container = self._container, Handle()
         if container.value is not None:
             self._lib.AOTInductorModelContainerDelete(container)

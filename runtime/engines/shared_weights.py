@@ -1,6 +1,7 @@
 """Maps a safetensors file once and hands out addresses of its tensors. Knows nothing of models.
 
-The header is read by hand (8 bytes of length, then JSON), because serving needs addresses and no library.
+The header is read by hand (8 bytes of length, then JSON), because serving needs addresses and no
+library.
 """
 
 import ctypes
@@ -25,7 +26,7 @@ class MappedTensor:
 
 
 class SharedWeights:
-    """A read-only, private mapping: pages are shared between processes and read when first used."""
+    """A read-only, private mapping: processes share its pages, which are read when first used."""
 
     def __init__(self, path: Path) -> None:
         """Map `path`.
@@ -34,7 +35,7 @@ class SharedWeights:
             EngineLoadError: the file is not a safetensors file of known dtypes.
         """
         with path.open("rb") as file:
-            # Copy-on-write, because ctypes takes addresses of writable buffers only; nothing writes.
+            # Copy-on-write, as ctypes takes addresses of writable buffers only; nothing writes.
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.tensors = self._read_header(path)

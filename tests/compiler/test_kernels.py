@@ -1,7 +1,10 @@
-"""Our C++ operators against torch, for every CPU class that this host can run, through the same C entry points."""
+"""Our C++ operators against torch, for every CPU class that this host can run.
+
+They are called through the same C entry points as in an engine.
+"""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,20 +76,20 @@ def _address(capsule: object) -> int:
     return int(get(capsule, None))
 
 
-def _capsule(address: int | None) -> object:
+def _capsule(address: int | None) -> ctypes.c_void_p:
+    """A PyCapsule, which torch's own annotations call c_void_p."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = (
         ctypes.py_object,
         (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
     )
-    return new(address, None, None)
+    capsule: ctypes.c_void_p = new(address, None, None)
+    return capsule
 
 
 @pytest.fixture(scope="module", params=HOST_TARGETS, ids=lambda target: target.name)
-def kernels(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Kernels]:
-    yield Kernels(request.param, tmp_path_factory.mktemp("kernels"))
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    return Kernels(request.param, tmp_path_factory.mktemp("kernels"))
 
 
 def cu_seqlens(lengths: list[int]) -> Tensor:
@@ -169,7 +172,7 @@ def test_switching_the_window_off_is_seen(kernels: Kernels) -> None:
 def test_attention_reads_fused_projections_in_place(kernels: Kernels) -> None:
     lengths, heads, dim = [5, 130, 33], 4, 32
     fused = torch.randn(sum(lengths), 3 * heads * dim, generator=torch.Generator().manual_seed(0))
-    q, k, v = (part.view(-1, heads, dim) for part in fused.split(heads * dim, dim=1))
+    q, k, v = (part.view(-1, heads, dim) for part in torch.split(fused, heads * dim, dim=1))
     assert not q.is_contiguous()
     assert_close(
         kernels.attention(q, k, v, lengths), torch_attention(q, k, v, lengths), atol=F32_ATOL
@@ -213,14 +216,15 @@ def test_attention_refuses_another_dtype(kernels: Kernels) -> None:
 
 def pooled_by_definition(tokens: Tensor, mode: PoolingMode) -> Tensor:
     positions = torch.arange(1, len(tokens) + 1, dtype=torch.float64)
-    return {
+    pooled: dict[PoolingMode, Tensor] = {
         PoolingMode.CLS: tokens[0],
         PoolingMode.LAST_TOKEN: tokens[-1],
         PoolingMode.MEAN: tokens.mean(0),
         PoolingMode.MAX: tokens.amax(0),
         PoolingMode.MEAN_SQRT_LEN: tokens.sum(0) / len(tokens) ** 0.5,
         PoolingMode.WEIGHTED_MEAN: (positions[:, None] * tokens).sum(0) / positions.sum(),
-    }[mode]
+    }
+    return pooled[mode]
 
 
 @pytest.mark.parametrize("mode", list(POOL_MODES))
@@ -229,7 +233,9 @@ def test_pooling_follows_its_definition(
     kernels: Kernels, mode: PoolingMode, dtype: torch.dtype
 ) -> None:
     hidden = torch.randn(sum(RAGGED), 48, generator=torch.Generator().manual_seed(1)).to(dtype)
-    expected = [pooled_by_definition(tokens.double(), mode) for tokens in hidden.split(RAGGED)]
+    expected = [
+        pooled_by_definition(tokens.double(), mode) for tokens in torch.split(hidden, RAGGED)
+    ]
     assert_close(kernels.pool(hidden, RAGGED, mode), torch.stack(expected), atol=3e-6)
 
 

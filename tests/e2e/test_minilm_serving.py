@@ -54,27 +54,27 @@ WORDS = ("river", "window", "seven", "quietly", "paper", "engine", "of", "the", 
 @pytest.fixture(scope="module")
 def client(minilm_artifact: Path) -> Iterator[HttpClient]:
     """Of the float32 server, for which the tight bounds hold."""
-    with ServerProcess(minilm_artifact, "--dtype", "float32") as server:
-        yield HttpClient(server.base_url)
+    with ServerProcess(minilm_artifact, "--dtype", "float32") as server, HttpClient(server.base_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
 def default_client(minilm_artifact: Path) -> Iterator[HttpClient]:
     """Of a server without options: the best target of this host, maybe in half precision."""
-    with ServerProcess(minilm_artifact) as server:
-        yield HttpClient(server.base_url)
+    with ServerProcess(minilm_artifact) as server, HttpClient(server.base_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
 def cls_client(minilm_artifact: Path) -> Iterator[HttpClient]:
-    with ServerProcess(minilm_artifact, "--dtype", "float32", "--pooling", "cls") as server:
-        yield HttpClient(server.base_url)
+    with ServerProcess(minilm_artifact, "--dtype", "float32", "--pooling", "cls") as server, HttpClient(server.base_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
 def keyed_client(minilm_artifact: Path) -> Iterator[HttpClient]:
-    with ServerProcess(minilm_artifact, env={"INFINITY_API_KEY": "secret"}) as server:
-        yield HttpClient(server.base_url)
+    with ServerProcess(minilm_artifact, env={"INFINITY_API_KEY": "secret"}) as server, HttpClient(server.base_url) as client:
+        yield client
 
 
 def ask(client: HttpClient, path: str, body: object) -> Any:
@@ -454,6 +454,18 @@ class TestProtocol:
     def test_row_43_right_key(self, keyed_client: HttpClient) -> None:
         reply = keyed_client.post(EMBED, {"inputs": "a"}, {"authorization": "bearer secret"})
         assert reply.status == 200
+
+    def test_refusals_without_the_body_keep_the_connection(self, keyed_client: HttpClient) -> None:
+        texts = {"inputs": ["a" * 1000] * 1000}
+        for path, headers, status in (
+            (EMBED, {}, 401),
+            ("/nope", {}, 404),
+            ("/info", {}, 405),
+            (EMBED, {"authorization": "Bearer secret", "content-type": "text/plain"}, 415),
+        ):
+            reply = keyed_client.post(path, texts, headers)
+            assert reply.status == status
+            assert "connection" not in reply.headers
 
     @pytest.mark.parametrize("path", ["/health", "/ping", "/", "/ready", "/metrics", "/docs"])
     def test_row_44_open_routes(self, keyed_client: HttpClient, path: str) -> None:

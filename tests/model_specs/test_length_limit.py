@@ -80,7 +80,9 @@ def test_stored_limit_beyond_the_positions_is_lowered_with_a_warning(roberta: Pa
     assert "512" in warning
 
 
-def test_limit_stated_by_the_tokenizer_alone_counts_as_in_sentence_transformers(roberta: Path) -> None:
+def test_limit_stated_by_the_tokenizer_alone_counts_as_in_sentence_transformers(
+    roberta: Path,
+) -> None:
     set_json_key(roberta / "tokenizer_config.json", "model_max_length", 64)
     expected = SentenceTransformer(str(roberta), device="cpu").max_seq_length
     limit = limit_of(roberta)

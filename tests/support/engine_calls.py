@@ -33,7 +33,9 @@ class OpenedEngine:
     def output_names(self) -> frozenset[str]:
         return frozenset(spec.name for spec in self.engine.graph.outputs)
 
-    def run(self, texts: Sequence[Ids], *, position_offset: int | None = None) -> Mapping[str, Floats]:
+    def run(
+        self, texts: Sequence[Ids], *, position_offset: int | None = None
+    ) -> Mapping[str, Floats]:
         """All outputs of one packed batch; `position_offset` None = as the manifest says."""
         encoded = [EncodedText(input_ids=np.asarray(ids, dtype=np.int64)) for ids in texts]
         if position_offset is None:

@@ -1,4 +1,4 @@
-"""Runs a console script unchanged; on SIGUSR1 the process writes the names of its modules to a file.
+"""Runs a console script unchanged; on SIGUSR1 the process writes its modules' names to a file.
 
 Usage: http_launcher.py MODULES_FILE SCRIPT [ARGUMENT ...]
 """

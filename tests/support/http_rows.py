@@ -1,4 +1,4 @@
-"""Requests to all-MiniLM-L6-v2 (width 384, 256 tokens, 30522 ids) that one answer each is fixed for.
+"""Requests to all-MiniLM-L6-v2 (width 384, 256 tokens, 30522 ids) with one fixed answer each.
 
 The numbers are the rows of the HTTP contract's table of edge cases.
 """
@@ -31,9 +31,7 @@ class Row:
     kind: str | None = None
     fragment: str = ""
     code: str | None = None
-    headers: Mapping[str, str] = field(
-        default_factory=lambda: {"content-type": "application/json"}
-    )
+    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
 
 
 def all_rows() -> Sequence[Row]:
@@ -200,9 +198,7 @@ def _openai() -> Iterator[Row]:
     }
     for name, body in wrong.items():
         yield row(name, body, 422, kind="Validation", code="invalid_value")
-    yield row(
-        "34-messages", {"messages": MESSAGES}, 424, kind="Backend", code="unsupported_task"
-    )
+    yield row("34-messages", {"messages": MESSAGES}, 424, kind="Backend", code="unsupported_task")
     fine: Mapping[str, Mapping[str, object]] = {
         "36-encoding-null": {"encoding_format": None},
         "36-encoding-absent": {},
@@ -215,9 +211,7 @@ def _openai() -> Iterator[Row]:
 
 def _protocol() -> Iterator[Row]:
     good = b'{"inputs":"a"}'
-    yield Row(
-        name="38-no-type", body=good, status=415, kind="UnsupportedMediaType", headers={}
-    )
+    yield Row(name="38-no-type", body=good, status=415, kind="UnsupportedMediaType", headers={})
     yield Row(
         name="38-plain-text",
         body=good,

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from compiled import CompiledArtifacts, compile_checkpoint
-from tiny_checkpoints import IDENTITY, TinyDense, make_tiny_checkpoint
-
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
+from tiny_checkpoints import IDENTITY, TinyDense, make_tiny_checkpoint
 
 HOST_TARGETS: tuple[CpuTarget, ...] = tuple(
     target for target in CPU_TARGETS if set(target.isa) <= detect_host().isa
 )
 """Every CPU target that this host runs, best first."""
 
-FLOAT32_TARGET = next(target.name for target in HOST_TARGETS if target.precision is Precision.FLOAT32)
+FLOAT32_TARGET = next(
+    target.name for target in HOST_TARGETS if target.precision is Precision.FLOAT32
+)
 AVX2_TARGET = "cpu-x86_64-avx2-f32"
 PROMPTS = {"query": "query: ", "passage": "passage text : "}
 ALTERNATIVES = ("cls", "max", "mean-sqrt-len", "weighted-mean", "last-token")
