@@ -114,7 +114,11 @@ def _run_in_child(
             str(scratch),
             str(threads),
         ]
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        # Passive: hundreds of short calls, often on a machine that compiles meanwhile.
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             raise RunFailedError(f"target {target.name} could not be verified: {_reason(done)}")

@@ -7,6 +7,9 @@ import pytest
 
 from compiled import CompiledArtifacts, compile_checkpoint, minilm_checkpoint
 
+# Test processes share the machine's CPUs: a team that spins while it waits would starve the others.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("architecture", "e2e")
 

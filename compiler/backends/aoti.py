@@ -27,6 +27,8 @@ from infinity_v3.compiler.kernel_library import KernelLibrary
 from infinity_v3.compiler.operators import define_operators, shim_declaration
 
 ENTRY = "model.so"
+_REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"'"
+"""Keeps paths of the build out of the library, so that the same inputs give the same bytes."""
 _VECTOR_ISAS = {
     "amx": cpu_vec_isa.VecAMX,
     "avx512": cpu_vec_isa.VecAVX512,
@@ -97,15 +99,17 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
         "aot_inductor.custom_op_libs": [kernel.link_name],
         "aot_inductor.package_constants_in_so": not share_weights,
         "cpp.dynamic_threads": True,
-        "cpp.march": target.flags.march,
+        # The option is pasted into the compiler's command line, which has no other place for flags.
+        "cpp.march": f"{target.flags.march} {_REPRODUCIBLE}",
+        "aot_inductor.enable_line_tables": False,
         # The host's flags were checked before; the probe compiles dozens of programs.
         "cpp.vec_isa_ok": True,
     }
 
 
 def _flags(target: CpuTarget, options: dict[str, Any]) -> tuple[str, ...]:
-    shown = ("freezing", "cpp.dynamic_threads", "cpp.march")
-    return (*(f"{name}={options[name]}" for name in shown), f"capability={target.flags.capability}")
+    shown = [f"{name}={options[name]}" for name in ("freezing", "cpp.dynamic_threads")]
+    return (*shown, f"cpp.march={target.flags.march}", f"capability={target.flags.capability}")
 
 
 def constant_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:

@@ -315,7 +315,9 @@ void attend_block(const Problem<T>& p, const WorkItem& item, Scratch& scratch) {
 }
 
 template <class Step, class T>
-void attend(const Problem<T>& p, const int32_t* cu_seqlens, int64_t num_sequences) {
+void attend(const Problem<T>& p, const int32_t* cu_seqlens, int64_t num_sequences, int64_t num_tokens) {
+  const int64_t used = cu_seqlens[num_sequences];
+  std::memset(p.out.at(used, 0), 0, (num_tokens - used) * p.out.token_stride * sizeof(T));
   std::vector<WorkItem> items;
   for (int64_t b = 0; b < num_sequences; ++b) {
     const int64_t start = cu_seqlens[b], length = cu_seqlens[b + 1] - start;
@@ -363,12 +365,13 @@ void run(const TensorView& q, const TensorView& k, const TensorView& v, const Te
   const Problem<T> problem{rows_of<const T>(q), rows_of<const T>(k), rows_of<const T>(v), rows_of<T>(out), q.sizes[1],
                            k.sizes[1],          q.sizes[2],          v.sizes[2],          causal,          window,
                            static_cast<float>(scale)};
-  attend<Step, T>(problem, cu_seqlens, num_sequences);
+  attend<Step, T>(problem, cu_seqlens, num_sequences, q.sizes[0]);
 }
 
 }  // namespace
 
 // q (T, H, D), k and v (T, Hkv, D), float32 or bfloat16; cu_seqlens (B + 1,) int32, contiguous.
+// Tokens behind cu_seqlens[B] belong to no sequence and yield zeros.
 // window < 0: none; else keys with |i - j| <= window, or 0 <= i - j < window when causal. Returns a
 // new (T, H, Dv) tensor.
 INFINITY_EXPORT AOTITorchError INFINITY_JOIN(aoti_torch_cpu_varlen_attention, INFINITY_DIGEST)(

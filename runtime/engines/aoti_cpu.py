@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from infinity_v3.artifacts.manifest import ModelFacts, Target, TensorSpec
+from infinity_v3.artifacts.manifest import ModelFacts, Precision, Target, TensorSpec
 from infinity_v3.artifacts.native import NativeFile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine import EngineOutput, EngineSettings
 from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
+from infinity_v3.runtime.engines.filling import MIN_TOKENS, fill_up, rounded_tokens
 from infinity_v3.runtime.engines.kernel_library import load_kernel_library
 from infinity_v3.runtime.engines.libtorch import (
     CompiledModel,
@@ -24,11 +25,6 @@ from infinity_v3.runtime.engines.libtorch import (
     find_torch_libraries,
 )
 from infinity_v3.runtime.engines.shared_weights import SharedWeights
-
-_MIN_TOKENS = 2
-_MIN_SEQUENCES = 2
-"""Graphs are exported for at least this much; a smaller batch is filled up by one more sequence,
-cut off again."""
 
 
 class AotiCpuEngine:
@@ -44,6 +40,8 @@ class AotiCpuEngine:
         self.limits = target.limits
         self._facts = artifact.manifest.model
         self._num_threads = settings.num_threads
+        # float32 products go to a library that keeps nothing per shape.
+        self._rounds_tokens = target.precision is not Precision.FLOAT32
         self._outputs = tuple(_as_target_declares(spec, target) for spec in self.graph.outputs)
         self._torch = LibTorch(find_torch_libraries())
         self._files: list[NativeFile] = []
@@ -108,8 +106,7 @@ class AotiCpuEngine:
         """
         check_bounds(batch, self._facts, self.limits.max_tokens, self.limits.max_sequences)
         self._torch.set_num_threads(self._num_threads)
-        is_small = batch.num_tokens < _MIN_TOKENS or batch.num_sequences < _MIN_SEQUENCES
-        padded = _filled_up(batch, self._facts.position_offset) if is_small else batch
+        padded = fill_up(batch, self._engine_tokens(batch), self._facts.position_offset)
         arrays = [getattr(padded, spec.name) for spec in self.graph.inputs]
         inputs: list[Handle] = []
         for array in arrays:
@@ -120,6 +117,12 @@ class AotiCpuEngine:
         finally:
             for handle in handles:
                 self._torch.release(handle)
+
+    def _engine_tokens(self, batch: Batch) -> int:
+        """How many tokens the graph is run on."""
+        if not self._rounds_tokens:
+            return max(MIN_TOKENS, batch.num_tokens)
+        return min(rounded_tokens(batch.num_tokens), self.limits.max_tokens)
 
     def _collect(
         self, batch: Batch, padded: Batch, handles: list[Handle], outputs: frozenset[str]
@@ -190,14 +193,3 @@ def check_bounds(batch: Batch, facts: ModelFacts, max_tokens: int, max_sequences
 
 def _within(array: NDArray[np.int64], last: int) -> bool:
     return bool(array.size) and int(array.min()) >= 0 and int(array.max()) <= last
-
-
-def _filled_up(batch: Batch, position_offset: int) -> Batch:
-    """Append a sequence: of one token where tokens are missing, else empty, which costs nothing."""
-    zeros = np.zeros(max(0, _MIN_TOKENS - batch.num_tokens), dtype=np.int64)
-    return Batch(
-        input_ids=np.concatenate([batch.input_ids, zeros]),
-        position_ids=np.concatenate([batch.position_ids, zeros + position_offset]),
-        token_type_ids=np.concatenate([batch.token_type_ids, zeros]),
-        cu_seqlens=np.append(batch.cu_seqlens, np.int32(batch.num_tokens + len(zeros))),
-    )

@@ -1,6 +1,7 @@
 """The exported graph: its signature, its dynamic sizes, and the gate on its attention."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -142,7 +143,7 @@ def test_attention_that_was_not_packed_is_refused(bert: Path, attention: str) ->
 
 def test_one_layer_that_was_not_packed_is_refused(bert: Path) -> None:
     model = packed(bert)
-    layer = model.encoder.encoder.layer[1].attention.self
+    layer: Any = model.encoder.get_submodule("encoder.layer.1.attention.self")
     layer.config = type(layer.config)(**layer.config.to_dict())
     layer.config._attn_implementation = "sdpa"
     with pytest.raises(RefusedError, match="holds 1 packed attention operators, expected"):

@@ -208,6 +208,13 @@ def test_a_sequence_never_sees_its_neighbours(
         start = stop
 
 
+def test_tokens_of_no_sequence_yield_zeros_and_are_not_seen(kernels: Kernels) -> None:
+    q, k, v = random_qkv([7, 9, 5], 2, 2, 16, torch.float32)
+    found = kernels.attention(q, k, v, [7, 9])
+    assert found[16:].eq(0).all()
+    assert_close(found[:16], torch_attention(q, k, v, [7, 9]), atol=F32_ATOL)
+
+
 def test_attention_refuses_another_dtype(kernels: Kernels) -> None:
     q, k, v = random_qkv([4], 2, 2, 16, torch.float16)
     with pytest.raises(RuntimeError):

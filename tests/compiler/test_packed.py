@@ -55,17 +55,20 @@ def random_heads(num_tokens: int, *, kv_heads: int = HEADS) -> list[Tensor]:
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-def attend(*heads: Tensor, **options: Any) -> Tensor:
+def attend(*heads: Tensor, **options: object) -> Tensor:
     """Call as an attention layer would; (T, H, D)."""
-    module, mask = options.pop("module", nn.Identity()), options.pop("attention_mask", None)
-    options.setdefault("cu_seq_lens_q", bounds(LENGTHS))
-    out, weights = packed_attention(module, *heads, mask, **options)
+    arguments: dict[str, Any] = {"module": nn.Identity(), "attention_mask": None}
+    arguments |= {"cu_seq_lens_q": bounds(LENGTHS), **options}
+    query, key, value = heads
+    out, weights = packed_attention(query=query, key=key, value=value, **arguments)
     assert weights is None
     assert out.shape[0] == 1
     return out[0]
 
 
-def masked_softmax(heads: list[Tensor], visible: Callable[[Tensor], Tensor], scale: float) -> Tensor:
+def masked_softmax(
+    heads: list[Tensor], visible: Callable[[Tensor], Tensor], scale: float
+) -> Tensor:
     """The definition, over distances i - j of tokens of one text; (T, H, D)."""
     query, key, value = (x[0] for x in heads)
     owner = torch.repeat_interleave(torch.arange(len(LENGTHS)), torch.tensor(LENGTHS))

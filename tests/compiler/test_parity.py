@@ -42,8 +42,8 @@ def shifted(rows: Rows, position: int, amount: float) -> Rows:
 
 
 def test_the_bounds_are_those_of_the_artifact_format() -> None:
-    assert FLOAT32 == ParityBounds(max_abs=2e-5, batch_max_abs=1e-5)
-    assert BFLOAT16 == ParityBounds(min_cosine=0.999, batch_min_cosine=0.9999)
+    assert ParityBounds(max_abs=2e-5, batch_max_abs=1e-5) == FLOAT32
+    assert ParityBounds(min_cosine=0.999, batch_min_cosine=0.9999) == BFLOAT16
     assert TOKEN_MAX_RELATIVE == 5e-5
 
 

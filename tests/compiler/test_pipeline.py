@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -94,7 +93,7 @@ def test_a_failed_gate_publishes_nothing(small: TinyArtifact, shelf: Path) -> No
     done = run_with(WRONG_REFERENCE, *arguments)
     assert done.returncode == 3, done.stderr
     message = the_error(done)
-    assert message.startswith("error: parity with the reference model failed, nothing was published")
+    assert message.startswith("error: parity failed, the artifact must not be used: ")
     assert f"{FLOAT32_TARGET}: pooled: difference from the reference is" in message
     assert "on probe 3, allowed is 2e-05" in message
     assert list(shelf.iterdir()) == []
@@ -127,7 +126,7 @@ def test_the_same_inputs_give_the_same_artifact(
     assert json.loads((out / "build.json").read_bytes())["labels"] == {"run": "second"}
 
 
-def digests(artifact: Artifact) -> Mapping[str, str]:
+def digests(artifact: Artifact) -> dict[str, str]:
     return {entry.path: entry.sha256 for entry in artifact.manifest.files}
 
 
@@ -210,8 +209,18 @@ def test_what_was_assumed_is_a_warning(tmp_path: Path) -> None:
     assert any("no pooling is stored" in warning for warning in found.warnings)
 
 
-def test_a_plan_refuses_what_cannot_be_compiled(tmp_path: Path) -> None:
-    checkpoint = make_tiny_checkpoint("bert", tmp_path / "bert", pooling=("mean", "cls"))
-    with pytest.raises(UsageError, match="can't stand beside|narrower"):
-        plan(checkpoint, pooling=(PoolingMode.MEAN, PoolingMode.CLS), max_sequence_length=2)
-    assert not (tmp_path / "never-written").exists()
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_sequence_length": 2}, "--max-sequence-length: expected 3 to 512"),
+        ({"max_sequence_length": 513}, "--max-sequence-length: expected 3 to 512"),
+        ({"targets": ("cpu-x86_64-avx512-f64",)}, "unknown target 'cpu-x86_64-avx512-f64'"),
+        ({"revision": "main"}, "--revision main: belongs to a hub id"),
+    ],
+)
+def test_a_plan_refuses_what_cannot_be_compiled(
+    tmp_path: Path, options: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        plan(make_tiny_checkpoint("bert", tmp_path / "bert"), **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["bert"]

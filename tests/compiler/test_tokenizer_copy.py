@@ -11,7 +11,14 @@ from infinity_v3.compiler.tokenizer_copy import TOKENIZER_FILE, copy_tokenizer
 from infinity_v3.model_specs.hub_config import read_hub_config
 from tiny_checkpoints import FAMILIES, make_tiny_checkpoint, set_json_key
 
-TEXTS = ("The Quick BROWN Fox", "HÄUSER, Straße, ÉLÈVE", "Привет МИР", "İstanbul", "", "plain text")
+TEXTS = (
+    "The Quick BROWN Fox",
+    "HÄUSER, Straße, ÉLÈVE, ŒUVRE, ẞ",
+    "Привет МИР, ΟΔΟΣ, İstanbul, Ⅷ",
+    "an </S> and a <MASK> in the text",
+    "",
+    "plain text",
+)
 
 
 @pytest.fixture

@@ -146,7 +146,9 @@ def test_a_checkpoint_that_was_changed_since_is_refused(
 def test_an_engine_of_other_weights_fails_parity(
     small: TinyArtifact, other: TinyArtifact, copy: Path
 ) -> None:
-    replace_file(copy, engine_path(copy), (other.artifact / engine_path(other.artifact)).read_bytes())
+    replace_file(
+        copy, engine_path(copy), (other.artifact / engine_path(other.artifact)).read_bytes()
+    )
     message = refused(copy, "--checkpoint", small.checkpoint, code=3)
     assert f"{FLOAT32_TARGET}: pooled: difference from the reference is" in message
     assert f"{FLOAT32_TARGET}: hidden: difference from the reference is" in message

@@ -209,7 +209,7 @@ def test_an_engine_keeps_to_its_number_of_threads(roberta: TinyArtifact) -> None
         "        print(count() - before)\n"
     )
     support = Path(__file__).parents[1] / "support"
-    command = [sys.executable, "-c", script, roberta.artifact, support]
+    command = [sys.executable, "-c", script, str(roberta.artifact), str(support)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert [int(line) for line in done.stdout.split()] == [0, 1]

@@ -1,4 +1,4 @@
-"""Every family through the real program, then through the runtime, against the reference libraries."""
+"""Every family, compiled by the real program and run by the runtime, against its reference."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, PreTrainedModel
+from torch import nn
 
 from compiled import CompiledArtifacts
 from engine_calls import (
@@ -31,6 +31,7 @@ from infinity_v3.runtime.batch import pack
 from infinity_v3.runtime.loading import LoadedModel, LoadSettings, load_model
 from infinity_v3.runtime.postprocess import l2_normalize
 from infinity_v3.runtime.truncation import Truncation
+from reference_library import load_reference_model
 from tiny_artifacts import (
     ALTERNATIVES,
     BERT,
@@ -78,7 +79,7 @@ class Family:
     tiny: TinyArtifact
     opened: OpenedEngine
     sentences: SentenceTransformer
-    encoder: PreTrainedModel
+    encoder: nn.Module
 
     @property
     def vocab_size(self) -> int:
@@ -128,11 +129,11 @@ def load_sentences(checkpoint: Path) -> SentenceTransformer:
     return SentenceTransformer(str(checkpoint), device="cpu", local_files_only=True)
 
 
-def load_eager(checkpoint: Path) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModel.from_pretrained(
-        checkpoint, attn_implementation="eager", dtype=torch.float32, local_files_only=True
-    )
-    return model.eval()
+def load_eager(checkpoint: Path) -> nn.Module:
+    model = load_reference_model(checkpoint)
+    model.set_attn_implementation("eager")
+    assert model.config._attn_implementation == "eager"
+    return model
 
 
 def sentence_vectors(sentences: SentenceTransformer, texts: Sequence[Ids]) -> Floats:
@@ -146,7 +147,7 @@ def sentence_vectors(sentences: SentenceTransformer, texts: Sequence[Ids]) -> Fl
     return np.stack(rows)
 
 
-def eager_hidden(encoder: PreTrainedModel, ids: Ids) -> Floats:
+def eager_hidden(encoder: nn.Module, ids: Ids) -> Floats:
     """Token vectors of one text: (S, D)."""
     row = torch.as_tensor(np.asarray(ids))[None]
     with torch.inference_mode():
@@ -161,7 +162,8 @@ def with_pooling(sentences: SentenceTransformer, mode: PoolingMode) -> SentenceT
 
     width = sentences[1].pooling_output_dimension
     return SentenceTransformer(
-        modules=[sentences[0], Pooling(width, pooling_mode=MODES.get(mode, mode.value))], device="cpu"
+        modules=[sentences[0], Pooling(width, pooling_mode=MODES.get(mode, mode.value))],
+        device="cpu",
     )
 
 

@@ -101,8 +101,8 @@ class TestRefusedStarts:
 
     def test_pooling_that_was_not_compiled(self, minilm_artifact: Path) -> None:
         options = ("--pooling", "max", "--port", "0")
-        message = self.refused("--model-id", minilm_artifact, *options, code=3)
-        assert "max" in message
+        message = self.refused("--model-id", minilm_artifact, *options, code=2)
+        assert "--pooling max" in message
         assert "infinity-compile" in message
 
     @pytest.mark.parametrize(
@@ -280,45 +280,46 @@ GAUGES |= {"infinity_requests_in_flight", "infinity_artifact_info", "infinity_st
 GAUGES |= {"infinity_ready", "process_resident_memory_bytes"}
 
 
-class TestMetrics:
-    @pytest.fixture(scope="class")
-    def server(self, minilm_artifact: Path) -> Iterator[ServerProcess]:
-        """Has answered a fixed set of requests."""
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = str(probe.getsockname()[1])
-        with ServerProcess(minilm_artifact, "--prometheus-port", port) as server:
-            for inputs in ("test", ["test", "hello", "a b c"], ["test"] * 2):
-                assert server.post(EMBED, {"inputs": inputs}).status == 200
-            assert server.post("/v1/embeddings", {"input": "test"}).status == 200
-            refused: list[tuple[object, int]] = [
-                ({"inputs": ""}, 400),
-                ({"inputs": ["a"], "dimensions": 0}, 422),
-                ({"inputs": ["a"] * 1025}, 422),
-                ({"inputs": 5}, 422),
-                (b"{", 400),
-            ]
-            for body, status in refused:
-                assert server.post(EMBED, body).status == status
-            assert server.post(EMBED, b"", {"content-type": "text/html"}).status == 415
-            yield server
+@pytest.fixture(scope="module")
+def measured(minilm_artifact: Path) -> Iterator[ServerProcess]:
+    """Has answered a fixed set of requests."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    with ServerProcess(minilm_artifact, "--prometheus-port", port) as server:
+        for inputs in ("test", ["test", "hello", "a b c"], ["test"] * 2):
+            assert server.post(EMBED, {"inputs": inputs}).status == 200
+        assert server.post("/v1/embeddings", {"input": "test"}).status == 200
+        refused: list[tuple[object, int]] = [
+            ({"inputs": ""}, 400),
+            ({"inputs": ["a"], "dimensions": 0}, 422),
+            ({"inputs": ["a"] * 1025}, 422),
+            ({"inputs": 5}, 422),
+            (b"{", 400),
+        ]
+        for body, status in refused:
+            assert server.post(EMBED, body).status == status
+        assert server.post(EMBED, b"", {"content-type": "text/html"}).status == 415
+        yield server
 
-    def test_families(self, server: ServerProcess) -> None:
+
+class TestMetrics:
+    def test_families(self, measured: ServerProcess) -> None:
         kinds: dict[str, set[str]] = {}
-        for line in server.get("/metrics").body.decode().splitlines():
+        for line in measured.get("/metrics").body.decode().splitlines():
             if line.startswith("# TYPE "):
                 _, _, name, kind = line.split()
                 kinds.setdefault(kind, set()).add(name)
         assert kinds == {"counter": COUNTERS, "histogram": HISTOGRAMS, "gauge": GAUGES}
 
-    def test_text_is_what_scrapers_read(self, server: ServerProcess) -> None:
-        reply = server.get("/metrics")
+    def test_text_is_what_scrapers_read(self, measured: ServerProcess) -> None:
+        reply = measured.get("/metrics")
         assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
         families = list(text_string_to_metric_families(reply.body.decode()))
         sampled = {sample.name for family in families for sample in family.samples}
         assert sampled >= COUNTERS | GAUGES | {f"{name}_bucket" for name in HISTOGRAMS}
 
-    def test_counts(self, server: ServerProcess) -> None:
-        samples = read_metrics(server)
+    def test_counts(self, measured: ServerProcess) -> None:
+        samples = read_metrics(measured)
         # Refused while parsing, a request is not counted; refused afterwards, it is.
         assert samples['te_request_count{method="single"}'] == 3
         assert samples['te_request_count{method="batch"}'] == 4
@@ -333,8 +334,8 @@ class TestMetrics:
         assert series(samples, "infinity_tokens_total") == 6 * 3 + 5
         assert samples["te_request_input_length_count"] == 7
 
-    def test_reasons(self, server: ServerProcess) -> None:
-        samples = read_metrics(server)
+    def test_reasons(self, measured: ServerProcess) -> None:
+        samples = read_metrics(measured)
         found = {
             name.partition('reason="')[2].rstrip('"}'): value
             for name, value in samples.items()
@@ -343,25 +344,25 @@ class TestMetrics:
         totals = {"malformed": 1, "media_type": 1, "empty": 1, "validation": 3}
         assert {reason: found.get(reason) for reason in totals} == totals
 
-    def test_gauges(self, server: ServerProcess) -> None:
-        wait_until_idle(server)
-        samples = read_metrics(server)
+    def test_gauges(self, measured: ServerProcess) -> None:
+        wait_until_idle(measured)
+        samples = read_metrics(measured)
         assert samples["infinity_ready"] == 1
-        assert samples["process_resident_memory_bytes"] == pytest.approx(server.rss_bytes, rel=0.2)
-        info: Any = server.get("/info").json()
+        assert samples["process_resident_memory_bytes"] == pytest.approx(measured.rss_bytes, rel=0.2)
+        info: Any = measured.get("/info").json()
         labels = f'artifact_id="{info["artifact"]["id"]}",target="{info["artifact"]["target"]}"'
         assert samples[f'infinity_artifact_info{{model="all-MiniLM-L6-v2",{labels}}}'] == 1
         assert samples['infinity_startup_seconds{model="",phase="total"}'] > 0
 
-    def test_separate_listener(self, server: ServerProcess) -> None:
-        port = server.get("/metrics")
-        with HttpClient(f"http://127.0.0.1:{self.metrics_port(server)}") as client:
+    def test_separate_listener(self, measured: ServerProcess) -> None:
+        port = measured.get("/metrics")
+        with HttpClient(f"http://127.0.0.1:{self.metrics_port(measured)}") as client:
             there = client.get("/metrics")
             assert client.get("/info").status == 404
         assert there.body.count(b"# TYPE") == port.body.count(b"# TYPE")
 
-    def metrics_port(self, server: ServerProcess) -> int:
-        line = next(line for line in server.log.splitlines() if "prometheus-port=" in line)
+    def metrics_port(self, measured: ServerProcess) -> int:
+        line = next(line for line in measured.log.splitlines() if "prometheus-port=" in line)
         return int(line.partition("prometheus-port=")[2].split()[0])
 
 
@@ -385,13 +386,14 @@ def ask_250_times(server: ServerProcess, seed: int) -> None:
             assert client.post(EMBED, {"inputs": texts}).status == 200
 
 
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_checkpoint("bert", tmp_path_factory.mktemp("checkpoint") / "tiny-bert")
+
+
 @pytest.mark.slow
 class TestCheckpoints:
     """A checkpoint directory as `--model-id`."""
-
-    @pytest.fixture(scope="class")
-    def checkpoint(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return make_tiny_checkpoint("bert", tmp_path_factory.mktemp("checkpoint") / "tiny-bert")
 
     def serve(self, checkpoint: Path, folder: Path) -> ServerProcess:
         with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -119,7 +119,7 @@ def test_the_avx2_target_runs_where_wider_instructions_are_hidden(
     vocab_size = open_artifact(bert.artifact).manifest.model.vocab_size
     texts = random_ids(np.random.default_rng(3), LENGTHS, vocab_size)
     given, found = tmp_path / "given.npz", tmp_path / "found.npy"
-    np.savez(given, **{f"text{position}": ids for position, ids in enumerate(texts)})
+    np.savez(given, *texts)
     done = subprocess.run(
         [sys.executable, "-c", RUN, bert.artifact, AVX2_TARGET, given, found],
         env=os.environ | NARROW_CPU,
@@ -134,7 +134,7 @@ def test_the_avx2_target_runs_where_wider_instructions_are_hidden(
 
 
 def reference_vectors(checkpoint: Path, texts: Sequence[NDArray[np.int64]]) -> Floats:
-    model = load_reference_model(checkpoint).float().eval()
+    model = load_reference_model(checkpoint)
     with torch.inference_mode():
         rows = [model(torch.from_numpy(ids)[None]).last_hidden_state[0].mean(0) for ids in texts]
     return np.stack([row.numpy() for row in rows])

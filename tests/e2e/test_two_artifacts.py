@@ -4,7 +4,6 @@ Libraries stay in a process for good, so each case has a process of its own.
 """
 
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -48,8 +47,8 @@ with opened_engine(Path(cases[0][0]), cases[0][1]) as a:
         for _ in range(3):
             for opened, expected in zip((a, b), alone):
                 assert np.array_equal(opened.run(texts)["pooled"], expected)
-        maps = Path("/proc/self/maps").read_text()
-print(json.dumps(sorted({word.rpartition("/")[2] for word in maps.split() if "libinfinity-" in word})))
+        words = Path("/proc/self/maps").read_text().split()
+print(json.dumps(sorted({word.rpartition("/")[2] for word in words if "libinfinity-" in word})))
 """
 
 SWAPS = """
@@ -233,7 +232,7 @@ def test_two_processes_map_one_file_of_shared_weights(shared: TinyArtifact) -> N
             assert holder.stdout is not None
             assert holder.stdout.readline() == "ready\n"
         weights = shared.artifact / "weights" / "float32.safetensors"
-        inode = os.stat(weights).st_ino
+        inode = weights.stat().st_ino
         for holder in holders:
             mapping = weight_mapping(holder.pid, str(weights))
             assert mapping["inode"] == inode

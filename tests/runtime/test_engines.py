@@ -178,7 +178,7 @@ def test_another_artifact_in_the_place_of_a_closed_one_is_really_loaded(
     small: TinyArtifact, other: TinyArtifact, tmp_path: Path, digests: DigestPolicy
 ) -> None:
     # The dynamic loader knows libraries by path; paths and descriptor numbers come again.
-    found = {}
+    found: dict[str, list[NDArray[np.float32]]] = {}
     for tiny in (small, other, small):
         place = copy_artifact(tiny.artifact, tmp_path / "place")
         opened = open_engine(place, digests=digests)
@@ -209,7 +209,9 @@ def test_a_library_that_is_no_model_is_refused(small: TinyArtifact, tmp_path: Pa
         open_engine(copy)
 
 
-def test_a_kernel_library_that_does_not_load_is_refused(small: TinyArtifact, tmp_path: Path) -> None:
+def test_a_kernel_library_that_does_not_load_is_refused(
+    small: TinyArtifact, tmp_path: Path
+) -> None:
     entry = open_artifact(small.artifact).manifest.targets[0].files[0]
     path = tmp_path / "libinfinity-kernels-0123456789ab.so"
     path.write_bytes(b"no library")
@@ -312,7 +314,10 @@ def tensor(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, obje
     ("content", "reason"),
     [
         (struct.pack("<Q", 1 << 40) + b"{}", "the header is longer than the file"),
-        (safetensors_bytes({"a": tensor("F16", [2], 0, 4)}, bytes(4)), "a: dtype F16 is not one of"),
+        (
+            safetensors_bytes({"a": tensor("F16", [2], 0, 4)}, bytes(4)),
+            "a: dtype F16 is not one of",
+        ),
         (safetensors_bytes({"a": tensor("F32", [2], 0, 4)}, bytes(8)), "a: its bytes do not fit"),
         (safetensors_bytes({"a": tensor("F32", [2], 0, 8)}, bytes(4)), "a: its bytes do not fit"),
         (safetensors_bytes({"a": tensor("BF16", [3], 2, 4)}, bytes(6)), "a: its bytes do not fit"),
