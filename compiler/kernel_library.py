@@ -13,6 +13,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.toolchain import find_cxx
 
 KERNEL_ABI = "1"
 """Raised when the operators' signatures or their meaning change."""
@@ -73,6 +74,8 @@ def _digest(target: CpuTarget) -> str:
     for name in (*_HEADERS, *_SOURCES):
         hasher.update(sources.joinpath(name).read_bytes())
     hasher.update("\0".join(kernel_flags(target)).encode())
+    compiler = find_cxx()  # other compilers give other bytes, which must not share a name
+    hasher.update(b"" if compiler is None else compiler.version.encode())
     return hasher.hexdigest()[:12]
 
 

@@ -6,6 +6,7 @@ imports neither torch nor transformers, so what is verified is what will be serv
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,7 @@ from infinity_v3.runtime.engine import Engine, EngineSettings, load_engine
 if TYPE_CHECKING:
     from infinity_v3.compiler.reference_outputs import ReferenceOutputs
 
+_EXCEPTION_NAME = re.compile(r"^infinity_v3(\.\w+)+: ")
 _PROBES = "probes.npz"
 _FOUND = "found.npz"
 
@@ -132,11 +134,9 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
             "this is a bug of the compiled engine"
         )
     lines = done.stderr.strip().splitlines()
-    return (
-        lines[-1]
-        if lines
-        else f"the verifying process ended with {done.returncode} and said nothing"
-    )
+    if not lines:
+        return f"the verifying process ended with {done.returncode} and said nothing"
+    return _EXCEPTION_NAME.sub("", lines[-1])
 
 
 def _save_probes(path: Path, probes: Probes) -> None:

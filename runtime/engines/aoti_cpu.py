@@ -5,6 +5,7 @@ nothing of texts, requests or threads.
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,11 @@ class AotiCpuEngine:
         self._rounds_tokens = target.precision is not Precision.FLOAT32
         self._outputs = tuple(_as_target_declares(spec, target) for spec in self.graph.outputs)
         self._torch = LibTorch(find_torch_libraries())
-        self._files: list[NativeFile] = []
+        self._resources = ExitStack()
         try:
             self._load(artifact, target)
         except BaseException:
-            self.close_files()
+            self._resources.close()
             raise
 
     def _load(self, artifact: Artifact, target: Target) -> None:
@@ -57,13 +58,13 @@ class AotiCpuEngine:
                 load_kernel_library(self._open(artifact, entry.path).path, entry)
         folder = (artifact.path / target.entry).parent
         self._model = CompiledModel(self._open(artifact, target.entry).path, folder)
+        self._resources.callback(self._model.close)
         self._check_signature(target)
-        self._weights = self._map_weights(artifact, target)
+        if target.weights is not None:
+            self._map_weights(artifact, target)
 
     def _open(self, artifact: Artifact, relative_path: str) -> NativeFile:
-        native = artifact.open_native(relative_path)
-        self._files.append(native)
-        return native
+        return self._resources.enter_context(artifact.open_native(relative_path))
 
     def _check_signature(self, target: Target) -> None:
         found = (self._model.count("Inputs"), self._model.count("Outputs"))
@@ -74,14 +75,12 @@ class AotiCpuEngine:
                 f"found {found[0]} and {found[1]}; compile the artifact again"
             )
 
-    def _map_weights(self, artifact: Artifact, target: Target) -> SharedWeights | None:
+    def _map_weights(self, artifact: Artifact, target: Target) -> None:
         """Supply constants before the first run: a model without them would crash the process."""
-        if target.weights is None:
-            return None
         path = next(
             entry.path for entry in artifact.manifest.weights if entry.precision is target.weights
         )
-        weights = SharedWeights(artifact.path / path)
+        self._weights = weights = SharedWeights(artifact.path / path)
         names = self._model.constant_names()
         absent = sorted(set(names) - set(weights.tensors))
         if absent:
@@ -89,14 +88,16 @@ class AotiCpuEngine:
                 f"target {target.name}: {path} lacks the weight {absent[0]}; "
                 "compile the artifact again"
             )
-        mapped = ((name, weights.tensors[original]) for original, name in names.items())
-        self._model.use_constants(
-            {
-                name: self._torch.wrap_constant(tensor.address, tensor.shape, tensor.dtype)
-                for name, tensor in mapped
-            }
-        )
-        return weights
+        mapped = {name: weights.tensors[original] for original, name in names.items()}
+        constants = {
+            name: self._torch.wrap_constant(tensor.address, tensor.shape, tensor.dtype)
+            for name, tensor in mapped.items()
+        }
+        for handle in constants.values():
+            self._resources.callback(self._torch.release, handle)
+        # The model is closed before its constants are released: last in, first out.
+        self._resources.callback(self._model.close)
+        self._model.use_constants(constants)
 
     def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
         """Run one batch.
@@ -140,13 +141,7 @@ class AotiCpuEngine:
 
     def close(self) -> None:
         """Free the model; no run may be under way."""
-        self._model.close()
-        self.close_files()
-
-    def close_files(self) -> None:
-        """Give the descriptors of native files back."""
-        for native in self._files:
-            native.close()
+        self._resources.close()
 
 
 def _as_target_declares(spec: TensorSpec, target: Target) -> TensorSpec:
