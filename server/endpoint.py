@@ -14,7 +14,7 @@ from infinity_v3.server.body import ClientGoneError
 from infinity_v3.server.codec import check_tree, decode
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.errors import HttpError, malformed, validation
-from infinity_v3.server.exchange import Exchange, Reply
+from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.schemas import RoutedBody, TextBody
 from infinity_v3.server.served import ModelTable, ServedModel
@@ -145,12 +145,16 @@ class _ClientWatch:
                 task.cancel()
 
         self._is_watching = True
-        self._watch = self._exchange.protocol.client_disconnect()
+        self._watch: DisconnectWatch | None = self._exchange.protocol.client_disconnect()
         self._watch.add_done_callback(leave)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._is_watching = False
-        self._watch.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        # The watch keeps its callback, which refers to this object; the garbage collector does not see through the
+        # transport's watch, so a cycle would keep every request for ever.
+        self._watch = None
         if self._is_gone:
             raise ClientGoneError("the client closed the connection") from None
 

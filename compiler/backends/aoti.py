@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch._inductor
-from torch._inductor import cpu_vec_isa
+from torch._inductor import codecache, cpu_vec_isa
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -70,6 +70,7 @@ def build_cpu_engine(
     with (
         _scratch(folder) as scratch,
         _environment(kernel, scratch),
+        _header_cache(kernel.path.parent.parent / "headers"),
         _vector_isa(target.flags.capability),
     ):
         with _renamed_operators(exported.program, kernel.digest):
@@ -143,6 +144,18 @@ def _vector_isa(capability: str) -> Iterator[None]:
         yield
     finally:
         cpu_vec_isa.valid_vec_isa_list = usual
+
+
+@contextmanager
+def _header_cache(folder: Path) -> Iterator[None]:
+    """Keep precompiled headers, half of a small build, beside the kernels instead of in /tmp."""
+    usual = codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR
+    codecache._HEADER_DIR = str(folder)
+    codecache._HEADER_LOCK_DIR = str(folder / "locks")
+    try:
+        yield
+    finally:
+        codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = usual
 
 
 @contextmanager
