@@ -52,6 +52,7 @@ def compile_minilm() -> tuple[Path, str]:
         return out, f"{note.read_text()} (by an earlier run; make clean forgets it)"
     folder.mkdir(parents=True, exist_ok=True)
     command = ["infinity-compile", "model", str(minilm_checkpoint()), "--out", str(out)]
+    command += ["--name", "all-MiniLM-L6-v2"]
     print("$", " ".join(command), flush=True)
     started = time.perf_counter()
     program = Path(sys.executable).with_name(command[0])

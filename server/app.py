@@ -136,10 +136,13 @@ class App:
                 "request %s on %s failed: this is a bug", exchange.request_id, route.path
             )
             error = _internal(exchange)
+        code = None
         if error is not None:
-            reply = self._refuse(exchange, error)
+            reply, code = self._refuse(exchange, error), error.code
+        # Its traceback refers to this frame: the cycle would keep the body, and with it the
+        # connection of a client that is still sending, until the next garbage collection.
+        error = None
         if route.is_logged:
-            code = None if error is None else error.code
             self._context.request_log.write(exchange, status=reply.status, error_code=code)
         return reply
 

@@ -121,8 +121,8 @@ class BodyReader:
     async def discard(self, exchange: Exchange) -> bool:
         """Throw away a body that nobody took, as far as a refused body is read on.
 
-        Answering earlier would make the transport cut the connection while the client is still sending, and the
-        answer would be lost.
+        Answering earlier would make the transport cut the connection while the client is still
+        sending, and the answer would be lost.
 
         Returns:
             Whether the connection can carry another request.

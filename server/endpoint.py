@@ -133,6 +133,7 @@ class _ClientWatch:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._watch: DisconnectWatch | None = None
         self._is_gone = False
 
     def __enter__(self) -> None:
@@ -145,15 +146,15 @@ class _ClientWatch:
                 task.cancel()
 
         self._is_watching = True
-        self._watch: DisconnectWatch | None = self._exchange.protocol.client_disconnect()
+        self._watch = self._exchange.protocol.client_disconnect()
         self._watch.add_done_callback(leave)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._is_watching = False
         if self._watch is not None:
             self._watch.cancel()
-        # The watch keeps its callback, which refers to this object; the garbage collector does not see through the
-        # transport's watch, so a cycle would keep every request for ever.
+        # The watch keeps its callback and so this object. The garbage collector does not see into
+        # the transport's watch: a cycle would keep every request for good.
         self._watch = None
         if self._is_gone:
             raise ClientGoneError("the client closed the connection") from None

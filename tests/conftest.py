@@ -46,7 +46,8 @@ def minilm_artifact(compiled_artifact: CompiledArtifacts) -> Path:
     """
 
     def build(path: Path) -> None:
-        compile_checkpoint(minilm_checkpoint(), path, "--pooling", "mean", "--pooling", "cls")
+        poolings = ("--pooling", "mean", "--pooling", "cls")
+        compile_checkpoint(minilm_checkpoint(), path, "--name", "all-MiniLM-L6-v2", *poolings)
 
     given = os.environ.get("INFINITY_TEST_MINILM_ARTIFACT")
     return Path(given) if given else compiled_artifact("all-MiniLM-L6-v2", build)

@@ -22,6 +22,7 @@ from torch.fx import Node
 
 from infinity_v3.artifacts.errors import RunFailedError, UsageError
 from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.disk_full import is_disk_full
 from infinity_v3.compiler.export import ExportedModel
 from infinity_v3.compiler.kernel_library import KernelLibrary
 from infinity_v3.compiler.operators import define_operators, shim_declaration
@@ -206,6 +207,8 @@ def _compile(program: ExportedProgram, options: dict[str, Any], scratch: Path) -
                 program, package_path=str(path), inductor_configs=options
             )
     except InductorError as error:  # wraps whatever went wrong below it
+        if is_disk_full(error):
+            raise
         reason = str(error).strip().splitlines()
         raise RunFailedError(
             f"the model could not be compiled: {reason[0] if reason else type(error).__name__}; "

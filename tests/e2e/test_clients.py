@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
+from numpy.typing import NDArray
 from openai import AuthenticationError, BadRequestError, NotFoundError, OpenAI
+from openai.types import CreateEmbeddingResponse
+
+from http_client import Json
 from server_process import ServerProcess
 
 KEY = "the-right-key"
@@ -28,7 +32,7 @@ def openai(server: ServerProcess) -> Iterator[OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def direct(server: ServerProcess) -> Any:
+def direct(server: ServerProcess) -> Json:
     """What `/embed` answers for the texts."""
     reply = server.post("/embed", {"inputs": TEXTS}, {"authorization": f"Bearer {KEY}"})
     assert reply.status == 200
@@ -36,14 +40,14 @@ def direct(server: ServerProcess) -> Any:
 
 
 class TestOpenAI:
-    def test_embeddings_by_default(self, openai: OpenAI, direct: Any) -> None:
+    def test_embeddings_by_default(self, openai: OpenAI, direct: Json) -> None:
         answer = openai.embeddings.create(model=NAME, input=TEXTS)
         assert [entry.index for entry in answer.data] == [0, 1, 2, 3]
         assert np.array_equal(_rows(answer), np.array(direct, dtype=np.float32))
         assert answer.model == NAME
         assert answer.usage.prompt_tokens == answer.usage.total_tokens > len(TEXTS)
 
-    def test_embeddings_as_floats(self, openai: OpenAI, direct: Any) -> None:
+    def test_embeddings_as_floats(self, openai: OpenAI, direct: Json) -> None:
         answer = openai.embeddings.create(model=NAME, input=TEXTS, encoding_format="float")
         assert np.array_equal(_rows(answer), np.array(direct, dtype=np.float32))
 
@@ -66,9 +70,11 @@ class TestOpenAI:
     @pytest.mark.parametrize("num_texts", [1, 1000])
     def test_wrong_key(self, server: ServerProcess, num_texts: int) -> None:
         texts = ["a text that makes the body long"] * num_texts
-        with OpenAI(base_url=f"{server.base_url}/v1", api_key="wrong", max_retries=0) as client:
-            with pytest.raises(AuthenticationError, match="the API key is wrong") as caught:
-                client.embeddings.create(model=NAME, input=texts)
+        with (
+            OpenAI(base_url=f"{server.base_url}/v1", api_key="wrong", max_retries=0) as client,
+            pytest.raises(AuthenticationError, match="the API key is wrong") as caught,
+        ):
+            client.embeddings.create(model=NAME, input=texts)
         assert caught.value.code == "invalid_api_key"
 
     def test_empty_input(self, openai: OpenAI) -> None:
@@ -80,27 +86,31 @@ class TestOpenAI:
 
 
 class TestHuggingFace:
-    def test_feature_extraction(self, server: ServerProcess, direct: Any) -> None:
+    def test_feature_extraction(self, server: ServerProcess, direct: Json) -> None:
         client = InferenceClient(f"{server.base_url}/embed", token=KEY)
         for text, row in zip(TEXTS, direct, strict=True):
             found = client.feature_extraction(text)
             assert found.dtype == np.float32
             assert cosine(found[0], np.array(row)) >= 0.9999
 
+    @pytest.mark.parametrize("normalize", [True, False])
+    @pytest.mark.parametrize("side", ["left", "right"])
     def test_feature_extraction_of_one_text_equals_the_direct_call(
-        self, server: ServerProcess
+        self, server: ServerProcess, normalize: bool, side: Literal["left", "right"]
     ) -> None:
-        headers = {"authorization": f"Bearer {KEY}"}
+        text = "one two three " * 200
+        body = {"inputs": text, "normalize": normalize, "truncation_direction": side}
+        direct = server.post("/embed", body, {"authorization": f"Bearer {KEY}"})
         client = InferenceClient(f"{server.base_url}/embed", token=KEY)
-        for extra in ({}, {"normalize": False}, {"truncate": True}):
-            reply = server.post("/embed", {"inputs": TEXTS[0], **extra}, headers)
-            found = client.feature_extraction(TEXTS[0], **extra)
-            assert np.array_equal(found, np.array(reply.json(), dtype=np.float32))
+        found = client.feature_extraction(
+            text, normalize=normalize, truncate=True, truncation_direction=side
+        )
+        assert np.array_equal(found, np.array(direct.json(), dtype=np.float32))
 
 
-def cosine(left: "np.ndarray[Any, Any]", right: "np.ndarray[Any, Any]") -> float:
+def cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
     return float(left @ right / np.linalg.norm(left) / np.linalg.norm(right))
 
 
-def _rows(answer: Any) -> "np.ndarray[Any, Any]":
+def _rows(answer: CreateEmbeddingResponse) -> NDArray[np.float32]:
     return np.array([entry.embedding for entry in answer.data], dtype=np.float32)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from infinity_v3.artifacts.cpu_class import CPU_CLASSES
 from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError, UsageError
 from infinity_v3.artifacts.host import HostCapabilities, detect_host
 from infinity_v3.server import compile_child
@@ -102,17 +103,18 @@ def test_key_follows_everything_that_matters(checkpoint: Path, host: HostCapabil
     assert key_of(config, host) != first
 
 
+ISA = {cpu.name: set(cpu.isa) for cpu in CPU_CLASSES}
+
+
 @pytest.mark.parametrize(
     ("isa", "dtype", "target"),
     [
-        ({"amx_tile", "amx_bf16", "avx512f"}, "auto", "cpu-x86_64-amx-bf16"),
-        ({"avx2"}, "auto", "cpu-x86_64-avx2-f32"),
-        (
-            {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-            "float32",
-            "cpu-x86_64-avx512-f32",
-        ),
-        ({"avx2"}, "bfloat16", None),
+        (ISA["cpu-x86_64-amx-bf16"], "auto", "cpu-x86_64-amx-bf16"),
+        (ISA["cpu-x86_64-amx-bf16"], "float32", "cpu-x86_64-avx512-f32"),
+        (ISA["cpu-x86_64-avx512-bf16"], "auto", "cpu-x86_64-avx512-bf16"),
+        (ISA["cpu-x86_64-avx512-f32"], "auto", "cpu-x86_64-avx512-f32"),
+        (ISA["cpu-x86_64-avx2-f32"], "auto", "cpu-x86_64-avx2-f32"),
+        (ISA["cpu-x86_64-avx2-f32"], "bfloat16", None),
     ],
 )
 def test_one_target_is_compiled(

@@ -4,9 +4,13 @@ import http.client
 import json
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 from urllib.parse import urlsplit
 
 from server_process import Reply
+
+Json = Any
+"""A decoded document whose shape the test knows."""
 
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 

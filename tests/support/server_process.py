@@ -58,6 +58,7 @@ class ServerProcess:
         self._ready_timeout_s = ready_timeout_s
         self._launcher = tuple(launcher)
         self._log = tempfile.NamedTemporaryFile(prefix="infinity-server-", suffix=".log")  # noqa: SIM115
+        self._kept_log = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._port = port
 
@@ -97,6 +98,8 @@ class ServerProcess:
     @property
     def log(self) -> str:
         """Everything the process has written to standard output and standard error."""
+        if self._log.closed:
+            return self._kept_log
         return Path(self._log.name).read_text(errors="replace")
 
     @property
@@ -152,6 +155,9 @@ class ServerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(10)
+        if not self._log.closed:
+            self._kept_log = self.log
+            self._log.close()
 
     def _is_ready(self) -> bool:
         if self._port is None:
