@@ -55,6 +55,9 @@ def all_routes() -> tuple[Route, ...]:
             is_logged=True,
         ),
         Route(method="POST", path="/embed", handler=embed, is_logged=True),
+        # What hosted-inference clients post to; the kind of the artifact decides what it means.
+        Route(method="POST", path="/", handler=embed, is_logged=True),
+        Route(method="POST", path="/invocations", handler=embed, is_logged=True),
         Route(method="POST", path="/embed_all", handler=embed_all, is_logged=True),
         Route(method="POST", path="/tokenize", handler=tokenize, is_logged=True),
         Route(method="POST", path="/decode", handler=decode, is_logged=True),

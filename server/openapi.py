@@ -74,6 +74,16 @@ def operations() -> tuple[Operation, ...]:
             body=schemas.EmbedBody,
             reply=vectors,
         ),
+        *(
+            Operation(
+                method="post",
+                path=path,
+                summary="Same as /embed",
+                body=schemas.EmbedBody,
+                reply=vectors,
+            )
+            for path in ("/", "/invocations")
+        ),
         Operation(
             method="post",
             path="/embed_all",

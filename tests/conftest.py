@@ -20,9 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
-        if folder == "e2e":
-            # A file's servers are started in one worker only.
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ class TestOpenAI:
 
 class TestHuggingFace:
     def test_feature_extraction(self, server: ServerProcess, direct: Json) -> None:
-        client = InferenceClient(f"{server.base_url}/embed", token=KEY)
+        client = InferenceClient(server.base_url, token=KEY)
         for text, row in zip(TEXTS, direct, strict=True):
             found = client.feature_extraction(text)
             assert found.dtype == np.float32
@@ -101,7 +101,7 @@ class TestHuggingFace:
         text = "one two three " * 200
         body = {"inputs": text, "normalize": normalize, "truncation_direction": side}
         direct = server.post("/embed", body, {"authorization": f"Bearer {KEY}"})
-        client = InferenceClient(f"{server.base_url}/embed", token=KEY)
+        client = InferenceClient(server.base_url, token=KEY)
         found = client.feature_extraction(
             text, normalize=normalize, truncate=True, truncation_direction=side
         )

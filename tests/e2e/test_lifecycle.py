@@ -1,6 +1,7 @@
 """A server process from start to end: refused starts, overload, drain, metrics, memory, cache."""
 
 import http.client
+import os
 import random
 import shutil
 import signal
@@ -54,8 +55,16 @@ class TestRefusedStarts:
     def refused(self, *arguments: str | Path, code: int) -> str:
         """Start a server that cannot; gives its one sentence."""
         program = Path(sys.executable).with_name("infinity_v3")
-        command = [program, *arguments, "--prometheus-port", "0", "--log-level", "error"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        port = () if "--port" in arguments else ("--port", "0")
+        quiet = ("--prometheus-port", "0", "--log-level", "error")
+        done = subprocess.run(
+            [program, *arguments, *port, *quiet],
+            capture_output=True,
+            text=True,
+            env={name: value for name, value in os.environ.items() if "INFINITY_" not in name},
+            timeout=60,
+            check=False,
+        )
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         (line,) = done.stderr.splitlines()
         assert line.startswith("error: ")
@@ -110,7 +119,7 @@ class TestRefusedStarts:
         ("arguments", "fragments"),
         [
             (("--max-batch-token", "5"), ("--max-batch-token", "--max-batch-tokens")),
-            (("--prot", "5"), ("--prot", "--port")),
+            (("--prot", "5"), ("--prot:", "--port")),
             (("--port", "http"), ("--port", "http")),
             (("--api-key=",), ("--api-key",)),
             (("--dtype", "fp32"), ("--dtype", "fp32", "float32")),

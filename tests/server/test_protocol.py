@@ -44,7 +44,7 @@ def raw(port: int, data: bytes, silence_s: float = 5.0) -> bytes:
         ("POST", "/rerank", 404, None),
         ("GET", "/v1/models/", 404, None),
         ("GET", "/v1/nope", 404, None),
-        ("POST", "/", 405, "GET, HEAD"),
+        ("DELETE", "/", 405, "GET, HEAD, POST"),
     ],
 )
 def test_paths_and_methods(
