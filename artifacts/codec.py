@@ -66,6 +66,6 @@ def _wrong_version(document: JsonObject, version: int, at: Location) -> RefusedE
         f"infinity_v3 {show(release)}" if isinstance(release, str) else "the infinity_v3 release"
     )
     return at.refuse(
-        f"expected {FORMAT_VERSION}, found {show(version)}; {reader}, which wrote it, reads it: "
-        "use that release, or convert the artifact with `infinity-compile upgrade OLD NEW`"
+        f"expected {FORMAT_VERSION}, found {show(version)}; this release reads format "
+        f"{FORMAT_VERSION} only: use {reader} that wrote it, or compile the checkpoint again"
     )

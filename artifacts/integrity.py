@@ -16,6 +16,7 @@ from infinity_v3.artifacts.memo import DigestMemo
 from infinity_v3.artifacts.os_errors import os_errors_as_run_failed
 from infinity_v3.artifacts.tree import Tree
 
+_ROOT = 0
 _SETTLED_NS = 100_000_000
 """File systems tick more coarsely than in nanoseconds: a file changed this recently may change
 again without its state telling."""
@@ -38,10 +39,10 @@ def check_files(tree: Tree, manifest: Manifest) -> None:
 
 
 def check_writers(tree: Tree, manifest: Manifest) -> None:
-    """Refuse native code that users other than the owner could replace.
+    """Refuse native code that users other than this one and root could replace.
 
     Raises:
-        RefusedError: a directory or file is writable by group or others.
+        RefusedError: a directory or file is writable by group or others, or owned by another user.
     """
     if all(target.backend is Backend.ONNX for target in manifest.targets):
         return
@@ -52,6 +53,14 @@ def check_writers(tree: Tree, manifest: Manifest) -> None:
                 path or ".",
                 "group or others can write to it, and the artifact holds native code; "
                 "run `chmod -R go-w` on it, or pass --allow-shared-artifacts",
+            )
+        if status.st_uid not in (os.geteuid(), _ROOT):
+            raise _refuse(
+                tree,
+                path or ".",
+                f"owned by uid {status.st_uid}, who can replace it, and the artifact holds native "
+                f"code; expected uid {os.geteuid()} or root: run `chown -R` on it, or pass "
+                "--allow-shared-artifacts",
             )
 
 

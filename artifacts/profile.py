@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.layout import PROFILE_FILE
 from infinity_v3.artifacts.os_errors import os_errors_as_run_failed
 from infinity_v3.artifacts.rules import check_name
@@ -92,7 +93,7 @@ def read_profile(root: Path) -> Profile:
     """Read the profile of an artifact directory; an absent file is an empty profile.
 
     Raises:
-        RefusedError: the file breaks the format.
+        RefusedError: the file breaks the format; names the directory and the key.
         RunFailedError: it cannot be read.
     """
     path = root / PROFILE_FILE
@@ -101,7 +102,10 @@ def read_profile(root: Path) -> Profile:
             data = path.read_bytes()
         except FileNotFoundError:
             return Profile()
-    return decode_profile(data)
+    try:
+        return decode_profile(data)
+    except RefusedError as error:
+        raise RefusedError(f"{root}: {error}") from error
 
 
 def write_profile(root: Path, profile: Profile) -> None:

@@ -63,7 +63,8 @@ def open_artifact(
     Args:
         path: the directory; it may itself be reached through a link, nothing in it may be one.
         digests: `AUTO` hashes a file once per state of it, `ALWAYS` every time.
-        allow_shared: accept native code that group or others can write to.
+        allow_shared: accept native code that group or others can write to, or that another user
+            owns.
 
     Raises:
         RefusedError: not an artifact, or it differs from its manifest; names the key or file.

@@ -114,10 +114,16 @@ def inspect(artifact: Path, is_json: bool) -> None:
     help="The checkpoint it was compiled from, to run its own model as the reference. Without it, "
     "engines are only compared with themselves, alone against in a batch.",
 )
+@click.option(
+    "--allow-shared-artifacts",
+    "allow_shared",
+    is_flag=True,
+    help="Load native code that other users own or can write to.",
+)
 @json_option
-def verify(artifact: Path, checkpoint: Path | None, is_json: bool) -> None:
+def verify(artifact: Path, checkpoint: Path | None, allow_shared: bool, is_json: bool) -> None:
     """Hash every file of ARTIFACT again and run its engines against the reference."""
-    run_verify(artifact, checkpoint=checkpoint, is_json=is_json)
+    run_verify(artifact, checkpoint=checkpoint, allow_shared=allow_shared, is_json=is_json)
 
 
 @cli.command()

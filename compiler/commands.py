@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,13 +39,14 @@ def run_model(arguments: ModelArguments) -> None:
     """
     from infinity_v3.compiler.config_sources import resolve_request
     from infinity_v3.compiler.disk_full import full_disk_as_one_sentence
-    from infinity_v3.compiler.preflight import preflight
+    from infinity_v3.compiler.preflight import check_configuration, preflight
 
     resolved = resolve_request(flags=arguments.flags, environ=os.environ, config=arguments.config)
     progress = _progress(arguments.is_json)
     for warning in resolved.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     preflight(resolved.request)
+    check_configuration(resolved.request)
     _silence_libraries()
     # The pipeline imports torch, which takes seconds; a refusal above should not.
     with progress.stage("load torch"):
@@ -62,6 +63,7 @@ def run_inspect(path: Path, *, is_json: bool) -> None:
 
     Raises:
         RefusedError: not a whole artifact.
+        UsageError: there is nothing at the path.
     """
     from infinity_v3.artifacts.host import detect_host
     from infinity_v3.compiler.inspection import (
@@ -70,28 +72,34 @@ def run_inspect(path: Path, *, is_json: bool) -> None:
         inspection_to_text,
     )
 
+    _check_exists(path)
     # Nothing of it is loaded, so it does not matter who else can write to it.
     artifact = open_artifact(path, allow_shared=True)
     inspection = inspect_artifact(artifact, detect_host())
     _print(inspection_to_json(inspection), inspection_to_text(inspection), is_json=is_json)
 
 
-def run_verify(path: Path, *, checkpoint: Path | None, is_json: bool) -> None:
+def run_verify(path: Path, *, checkpoint: Path | None, allow_shared: bool, is_json: bool) -> None:
     """Hash every file again, then run every target this host can run against the reference.
 
     Raises:
-        RefusedError: a file differs from the manifest, or a target is out of tolerance.
-        UsageError: the checkpoint is no directory, or the compile extra is missing.
+        RefusedError: a file differs from the manifest or breaks its own format, or a target is out
+            of tolerance.
+        UsageError: there is no artifact, the checkpoint is no directory, or the compile extra is
+            missing.
     """
+    from infinity_v3.compiler.inspection import read_records
     from infinity_v3.compiler.toolchain import find_reference_obstacles
 
     if checkpoint is not None and not checkpoint.is_dir():
         raise UsageError(
             f"--checkpoint: {checkpoint} is no directory; give the checkpoint's directory"
         )
+    _check_exists(path)
     progress = _progress(is_json)
     with progress.stage("check digests"):
-        artifact = open_artifact(path, digests=DigestPolicy.ALWAYS)
+        artifact = open_artifact(path, digests=DigestPolicy.ALWAYS, allow_shared=allow_shared)
+        read_records(artifact)
     obstacles = find_reference_obstacles()
     if obstacles:
         raise UsageError(
@@ -125,12 +133,24 @@ def run_targets(*, is_json: bool) -> None:
     }
     width = max(len(row.name) for row in rows)
     lines = [f"{'target':<{width}}  runs  builds  why not"]
+    common = _common(row.cannot_build for row in rows)
     for row in rows:
         runs, builds = _yes(row.cannot_run is None), _yes(not row.cannot_build)
-        lines.append(
-            f"{row.name:<{width}}  {runs:<4}  {builds:<6}  {'; '.join(row.cannot_build)}".rstrip()
-        )
+        reasons = "; ".join(reason for reason in row.cannot_build if reason not in common)
+        lines.append(f"{row.name:<{width}}  {runs:<4}  {builds:<6}  {reasons}".rstrip())
+    lines.extend(f"none builds: {reason}" for reason in common)
     _print(document, "\n".join(lines) + "\n", is_json=is_json)
+
+
+def _common(reasons: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Reasons that hold for every target, to be said once."""
+    first, *others = reasons
+    return tuple(reason for reason in first if all(reason in other for other in others))
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise UsageError(f"{path}: no such artifact; give the directory of one")
 
 
 def _silence_libraries() -> None:

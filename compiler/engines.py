@@ -18,6 +18,7 @@ from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
 from infinity_v3.compiler.export import TORCH_DTYPES, ExportedModel, export_packed
 from infinity_v3.compiler.heads import PoolingHead, load_dense
+from infinity_v3.compiler.kernel_cache import kernel_cache
 from infinity_v3.compiler.kernel_library import build_kernel_library
 from infinity_v3.compiler.packed import (
     ATTENTION_NAME,
@@ -59,6 +60,16 @@ def build_targets(
     threads = request.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     install_packed_attention()
+    with kernel_cache(request.kernel_cache, progress) as cache:
+        engines, exported, shared = _build_all(plan, request, stage, progress, cache)
+    return BuiltTargets(
+        engines=tuple(engines), exported=exported, shared=tuple(shared), threads=threads
+    )
+
+
+def _build_all(
+    plan: CompilePlan, request: CompileRequest, stage: Path, progress: Progress, cache: Path
+) -> tuple[list[BuiltEngine], dict[Precision, ExportedModel], list[Precision]]:
     engines: list[BuiltEngine] = []
     exported: dict[Precision, ExportedModel] = {}
     shared: list[Precision] = []
@@ -72,18 +83,14 @@ def build_targets(
         for target in plan.targets:
             if target.precision is precision:
                 with progress.stage(f"build {target.name}"):
-                    kernel = build_kernel_library(
-                        target, Path(torch.__file__).parent, request.kernel_cache
-                    )
+                    kernel = build_kernel_library(target, Path(torch.__file__).parent, cache)
                     folder = stage / TARGETS_FOLDER / target.name
                     engines.append(
                         build_cpu_engine(
                             exported[precision], target, kernel, folder, share_weights=is_shared
                         )
                     )
-    return BuiltTargets(
-        engines=tuple(engines), exported=exported, shared=tuple(shared), threads=threads
-    )
+    return engines, exported, shared
 
 
 def weights_path(precision: Precision) -> str:

@@ -68,8 +68,8 @@ def _translated(error: Exception, repository: str, revision: str | None) -> Infi
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return UsageError(
-            f"{repository}: the hub has no such model, or it is private; check the id, set "
-            f"HF_TOKEN for a private one, and write a local directory as ./{repository}"
+            f"{repository}: no directory of that name exists here, and the hub has no such model, "
+            "or it is private; check the name, or set HF_TOKEN for a private model"
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return UsageError(f"{repository}: the hub has no revision {revision!r} of it")
@@ -81,11 +81,13 @@ def _translated(error: Exception, repository: str, revision: str | None) -> Infi
 def _not_cached(repository: str, is_offline: bool) -> str:
     if is_offline:
         return (
-            f"{repository}: the hub is offline (HF_HUB_OFFLINE) and the cache holds no complete "
-            "copy; unset HF_HUB_OFFLINE or give a local directory"
+            f"{repository}: no directory of that name exists here, the hub is offline "
+            "(HF_HUB_OFFLINE) and the cache holds no complete copy; unset HF_HUB_OFFLINE or "
+            "give a local directory"
         )
     return (
-        f"{repository}: the hub cannot be reached and the cache holds no complete copy; "
+        f"{repository}: no directory of that name exists here, the hub cannot be reached and the "
+        "cache holds no complete copy; "
         "check the network or give a local directory"
     )
 

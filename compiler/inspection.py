@@ -10,6 +10,7 @@ from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.host import HostCapabilities
 from infinity_v3.artifacts.layout import BUILD_FILE
 from infinity_v3.artifacts.manifest import Heads, Manifest, Target
+from infinity_v3.artifacts.profile import read_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import incompatibility
 
@@ -38,9 +39,9 @@ def inspect_artifact(artifact: Artifact, host: HostCapabilities) -> Inspection:
     """Put together what is known of an artifact.
 
     Raises:
-        RefusedError: build.json is not a JSON object.
+        RefusedError: build.json is not a JSON object, or profile.json breaks its format.
     """
-    build = _read_build(artifact.path / BUILD_FILE)
+    build = read_records(artifact)
     parity = build.get("parity")
     figures = parity if isinstance(parity, dict) else {}
     return Inspection(
@@ -55,6 +56,17 @@ def inspect_artifact(artifact: Artifact, host: HostCapabilities) -> Inspection:
             for target in artifact.manifest.targets
         ),
     )
+
+
+def read_records(artifact: Artifact) -> Mapping[str, object]:
+    """Check the files outside the identity and return the content of build.json.
+
+    Raises:
+        RefusedError: build.json is not a JSON object, or profile.json breaks its format.
+        RunFailedError: profile.json cannot be read.
+    """
+    read_profile(artifact.path)
+    return _read_build(artifact.path / BUILD_FILE)
 
 
 def inspection_to_json(inspection: Inspection) -> dict[str, object]:

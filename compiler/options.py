@@ -13,7 +13,12 @@ from typing import TypeVar
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
-from infinity_v3.compiler.request import COMPILED_POOLINGS, CompileRequest, ValueType
+from infinity_v3.compiler.request import (
+    COMPILED_KINDS,
+    COMPILED_POOLINGS,
+    CompileRequest,
+    ValueType,
+)
 
 ENV_PREFIX = "INFINITY_COMPILE_"
 
@@ -64,7 +69,7 @@ def compile_options() -> tuple[Option, ...]:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" for the known word nearest to `word`, or nothing."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
@@ -122,9 +127,8 @@ def _parse_pairs(texts: tuple[str, ...], where: str) -> dict[str, str]:
 def _choose(choices: Iterable[_Choice], word: str, where: str) -> _Choice:
     by_word = {choice.value: choice for choice in choices}
     if word not in by_word:
-        raise UsageError(
-            f"{where}: expected one of {', '.join(by_word)}, found {word!r}{nearest(word, by_word)}"
-        )
+        expected = f"{'one of ' if len(by_word) > 1 else ''}{', '.join(by_word)}"
+        raise UsageError(f"{where}: expected {expected}, found {word!r}{nearest(word, by_word)}")
     return by_word[word]
 
 
@@ -135,14 +139,18 @@ def _to_path(raw: RawValue, where: str) -> Path:
 
 
 def _to_kind(raw: RawValue, where: str) -> Kind:
-    return _choose(Kind, str(raw), where)
+    # The request refuses the others with its own reason.
+    others = {kind.value: kind for kind in Kind if kind not in COMPILED_KINDS}
+    return others.get(str(raw)) or _choose(COMPILED_KINDS, str(raw), where)
 
 
 def _to_poolings(raw: RawValue, where: str) -> tuple[PoolingMode, ...]:
     assert isinstance(raw, tuple), "pooling is read as an array; this is a bug"
-    # splade is a known word: the request refuses it with its own reason.
-    known = (*COMPILED_POOLINGS, PoolingMode.SPLADE)
-    return tuple(_choose(known, word, where) for word in raw)
+    # The request refuses splade with its own reason.
+    splade = PoolingMode.SPLADE
+    return tuple(
+        splade if word == splade.value else _choose(COMPILED_POOLINGS, word, where) for word in raw
+    )
 
 
 _CONVERTERS: Mapping[str, Callable[[RawValue, str], object]] = {

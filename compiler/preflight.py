@@ -6,19 +6,23 @@ from pathlib import Path
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.publish import existing_output
 from infinity_v3.compiler.availability import runnable_targets
+from infinity_v3.compiler.kernel_cache import check_kernel_cache
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.toolchain import find_obstacles
+from infinity_v3.model_specs.hub_config import read_hub_config
+from infinity_v3.model_specs.registry import match
 
 
 def preflight(request: CompileRequest) -> None:
-    """Check output, targets and tools.
+    """Check output, kernel cache, targets and tools.
 
     Raises:
-        UsageError: the output exists, a target is unknown, or this machine lacks a tool; all
-            missing tools at once.
+        UsageError: the output exists, the named kernel cache cannot be written, a target is
+            unknown, or this machine lacks a tool; all missing tools at once.
         RefusedError: this host cannot run, and so not verify, what was asked for.
     """
     _check_output(request.out)
+    check_kernel_cache(request.kernel_cache)
     runnable_targets(request.targets)
     obstacles = find_obstacles()
     if obstacles:
@@ -29,3 +33,17 @@ def _check_output(out: Path) -> None:
     # lexists: a dangling link is in the way too.
     if os.path.lexists(out):
         raise existing_output(out)
+
+
+def check_configuration(request: CompileRequest) -> None:
+    """Read the configuration of a local checkpoint, so that a wrong one is refused at once.
+
+    Does nothing for a hub id, whose files are not here yet.
+
+    Raises:
+        UsageError: a file is malformed, or the model cannot be compiled as asked.
+        RunFailedError: a file cannot be read.
+    """
+    path = Path(request.checkpoint).expanduser()
+    if path.is_dir():
+        match(read_hub_config(path.resolve()), task=request.task)

@@ -126,7 +126,7 @@ class SilentProgress:
 
 
 class PlainProgress(SilentProgress):
-    """Lines for logs: one when a stage begins, then one every ten seconds of amounts."""
+    """Lines for logs: the time at which a stage begins, then one every ten seconds of amounts."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         """Write to `stream`."""
@@ -159,7 +159,7 @@ class PlainProgress(SilentProgress):
 
     def _line(self, text: str, depth: int) -> None:
         self._last_line_s = self._clock()
-        self._write(f"{self._elapsed_s():8.1f} s  {'  ' * depth}{text}\n")
+        self._write(f"at {self._elapsed_s():7.1f} s  {'  ' * depth}{text}\n")
 
 
 class TerminalProgress(PlainProgress):

@@ -3,7 +3,6 @@
 Flags, environment and TOML are derived from its fields. Knows nothing of click, files or torch.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,12 +26,6 @@ class ValueType(Enum):
     PAIRS = "a table of strings"
 
 
-def default_kernel_cache() -> Path:
-    """Return where built kernel libraries are kept between compiles."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(root) / "infinity_v3" / "kernels"
-
-
 def _about(text: str, value_type: ValueType, *, key: str, metavar: str) -> dict[str, object]:
     return {"help": text, "type": value_type, "key": key, "metavar": metavar}
 
@@ -53,7 +46,8 @@ class CompileRequest:
         max_sequence_length: tokens per input, special tokens included; None = the checkpoint's own
             limit.
         labels: free strings for build.json; outside the artifact's identity.
-        kernel_cache: directory of kernel libraries built earlier.
+        kernel_cache: directory of kernel libraries built earlier; None = the user's own cache, or
+            none where that cannot be written.
         embed_limit_mb: weights of up to this many megabytes (10^6 bytes) are embedded in each
             engine, larger ones shared by all of a precision; 0 = always shared.
         threads: threads of compiler jobs and of the reference model; None = all CPUs this process
@@ -145,8 +139,8 @@ class CompileRequest:
             metavar="KEY=VALUE",
         ),
     )
-    kernel_cache: Path = field(
-        default_factory=default_kernel_cache,
+    kernel_cache: Path | None = field(
+        default=None,
         metadata=_about(
             "Where built kernel libraries are kept, so that the next compile skips them. "
             "[default: $XDG_CACHE_HOME/infinity_v3/kernels]",

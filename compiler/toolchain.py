@@ -94,7 +94,10 @@ def _extra_obstacle() -> str | None:
     missing = [name for name in EXTRA_MODULES if importlib.util.find_spec(name) is None]
     if not missing:
         return None
-    return f"the compile extra is missing ({', '.join(missing)}); install it with: {INSTALL_EXTRA}"
+    return (
+        f"the compile extra is missing ({', '.join(missing)}); install it from "
+        f"infinity_v3's source directory: {INSTALL_EXTRA}"
+    )
 
 
 def _cxx_obstacle() -> str | None:

@@ -265,7 +265,12 @@ def _run_all(
 def main(arguments: Sequence[str]) -> None:
     """Entry of the child: ARTIFACT TARGET SCRATCH THREADS."""
     path, name, scratch, threads = arguments
-    artifact = open_artifact(Path(path), digests=DigestPolicy.ALWAYS)
+    artifact = open_artifact(
+        # Who else may write to it was decided before this process was started.
+        Path(path),
+        digests=DigestPolicy.ALWAYS,
+        allow_shared=True,
+    )
     target = next(target for target in artifact.manifest.targets if target.name == name)
     run_probes(artifact, target, Path(scratch), int(threads))
     loaded = sorted({"torch", "transformers"} & set(sys.modules))

@@ -31,12 +31,17 @@ class SizeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizes:
-    """The sizes in force, and a sentence for each default that had to give way."""
+    """The sizes in force, and a sentence for each default that had to give way.
+
+    Attributes:
+        length_option: the option that decides the longest input; None = the artifact or the target.
+    """
 
     max_input_tokens: int
     max_batch_tokens: int
     fill_tokens: int
     notes: tuple[str, ...]
+    length_option: str | None = None
 
 
 def resolve_sizes(
@@ -67,7 +72,31 @@ def resolve_sizes(
         max_batch_tokens=max_batch_tokens,
         fill_tokens=min(fill_tokens, max_batch_tokens),
         notes=tuple(notes),
+        length_option=_length_option(settings, wanted, max_batch_tokens),
     )
+
+
+def check_least_length(sizes: BatchSizes, least: int) -> None:
+    """Refuse a longest input that leaves no room for text: all vectors would be the same.
+
+    Args:
+        sizes: in force.
+        least: special tokens and one more.
+
+    Raises:
+        UsageError: an option made it too short.
+    """
+    if sizes.length_option is not None and sizes.max_input_tokens < least:
+        raise UsageError(
+            f"{sizes.length_option} {sizes.max_input_tokens}: expected at least {least}, the "
+            f"{least - 1} special tokens of every input and one token of its text"
+        )
+
+
+def _length_option(settings: SizeSettings, wanted: int, max_batch_tokens: int) -> str | None:
+    if settings.max_batch_tokens is not None and max_batch_tokens < wanted:
+        return "--max-batch-tokens"
+    return None if settings.max_sequence_length is None else "--max-sequence-length"
 
 
 def _resolve_batch_tokens(target: Target, settings: SizeSettings, notes: list[str]) -> int:

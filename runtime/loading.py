@@ -15,7 +15,12 @@ from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Target
 from infinity_v3.artifacts.profile import read_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch import EncodedText, pack
-from infinity_v3.runtime.batch_sizes import BatchSizes, SizeSettings, resolve_sizes
+from infinity_v3.runtime.batch_sizes import (
+    BatchSizes,
+    SizeSettings,
+    check_least_length,
+    resolve_sizes,
+)
 from infinity_v3.runtime.engine import (
     Engine,
     EngineError,
@@ -31,6 +36,8 @@ from infinity_v3.runtime.tokenizer import TextTokenizer
 POOLED_OUTPUT = "pooled"
 HIDDEN_OUTPUT = "hidden"
 WARMUP_TOKENS = 64
+LOCAL_SOURCE = "local"
+"""What a manifest records instead of a repository for a checkpoint directory."""
 
 EngineLoader = Callable[[Artifact, Target, EngineSettings], Engine]
 
@@ -92,7 +99,8 @@ def load_model(
     """Open one target of an artifact and run it once.
 
     Raises:
-        UsageError: a setting contradicts the artifact; found before anything is opened.
+        UsageError: a setting contradicts the artifact. Found before anything is opened, but for
+            a length that the tokenizer's special tokens use up.
         RefusedError: the engine or the tokenizer cannot be opened on this host.
         RunFailedError: the warm-up call failed.
     """
@@ -139,10 +147,12 @@ def _open(
         except EngineLoadError as error:
             raise RefusedError(f"target {target.name} cannot be loaded: {error}") from error
         try:
-            return engine, reading.result()
-        except RefusedError:
+            tokenizer = reading.result()
+            check_least_length(sizes, tokenizer.num_special_tokens + 1)
+        except (RefusedError, UsageError):
             engine.close()
             raise
+        return engine, tokenizer
 
 
 def _read_tokenizer(artifact: Artifact, max_input_tokens: int) -> TextTokenizer:
@@ -176,9 +186,11 @@ def _missing_pooling(manifest: Manifest, wanted: PoolingMode) -> str:
     assert pooling is not None, "a pooling was looked for where none is; this is a bug"
     names = ["+".join(mode.value for mode in pooling.modes)]
     names += [mode.value for mode in pooling.alternatives]
+    repository = manifest.source.repository
+    source = "CHECKPOINT" if repository == LOCAL_SOURCE else repository
     return (
         f"--pooling {wanted.value}: expected one compiled into artifact {manifest.name} "
-        f"({', '.join(names)}); compile it in: infinity-compile model {manifest.source.repository} "
+        f"({', '.join(names)}); compile it in: infinity-compile model {source} "
         f"--pooling {names[0]} --pooling {wanted.value} --out DIR"
     )
 

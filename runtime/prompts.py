@@ -58,10 +58,13 @@ def resolve_prompts(
         return PromptTable(named=prompts.named)
     if name not in prompts.named:
         raise UsageError(
-            f"--default-prompt-name {name}: not a prompt of this artifact; "
-            f"expected one of {_list(prompts.named)}"
+            f"--default-prompt-name {name}: not a prompt of this artifact; {_hint(prompts.named)}"
         )
     return PromptTable(named=prompts.named, default=prompts.named[name])
+
+
+def _hint(named: Mapping[str, str]) -> str:
+    return f"expected one of {', '.join(named)}" if named else "it has no prompts: drop the option"
 
 
 def _list(named: Mapping[str, str]) -> str:

@@ -56,6 +56,11 @@ class TextTokenizer:
         backend = tokenizers.Tokenizer.from_file(str(path))
         return cls(backend, vocab_size=vocab_size, max_input_tokens=max_input_tokens)
 
+    @property
+    def num_special_tokens(self) -> int:
+        """Tokens that are put around every text."""
+        return int(self._backend.num_special_tokens_to_add(False))
+
     def encode(
         self, items: Sequence[TextInput], truncation: Truncation, *, prompt: str = ""
     ) -> list[EncodedText]:

@@ -33,11 +33,11 @@ _log = logging.getLogger("infinity_v3")
 
 def all_routes() -> tuple[Route, ...]:
     """Every route of the server."""
-    embeddings = Endpoint(body_type=EmbeddingsBody, work=openai.embeddings).run
+    embeddings = Endpoint(body_type=EmbeddingsBody, work=openai.embeddings, items_field="input").run
     embed = Endpoint(body_type=EmbedBody, work=tei.embed).run
     embed_all = Endpoint(body_type=EmbedAllBody, work=tei.embed_all).run
     tokenize = Endpoint(body_type=TokenizeBody, work=tei.tokenize).run
-    decode = Endpoint(body_type=DecodeBody, work=tei.decode).run
+    decode = Endpoint(body_type=DecodeBody, work=tei.decode, items_field="ids").run
     openai_shape = Shape.OPENAI
     return (
         Route(

@@ -70,7 +70,7 @@ def _command(options: Sequence[Option]) -> click.Command:
         params=[*parameters, version],
         help=_INTRO,
         callback=lambda **values: values,
-        context_settings={"max_content_width": 100},
+        context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
     )
 
 
@@ -110,6 +110,8 @@ def _run(arguments: Sequence[str]) -> int:
     if configuration.serve.print_config:
         from infinity_v3.server.config_report import render_all
 
+        for warning in configuration.warnings:
+            click.echo(f"warning: {warning}", err=True)
         click.echo(render_all(configuration), nl=False)
         return 0
     from infinity_v3.server.launch import serve

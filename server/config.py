@@ -107,8 +107,8 @@ class ModelConfig:
     )
     torch_device: str = _opt(
         "Model",
-        ChoiceType(choices=("auto", "cpu", "cuda")),
-        "Device to pick a compiled target for; 'auto' prefers a visible GPU that a target matches.",
+        ChoiceType(choices=("auto", "cpu")),
+        "Device to pick a compiled target for; 'auto' takes the one that a target matches.",
         default="auto",
     )
     dtype: str = _opt(
@@ -121,7 +121,7 @@ class ModelConfig:
     backend: str = _opt(
         "Model",
         TextType(metavar="FORMAT"),
-        "Engine format to pick a target of: auto, aoti (also called libtorch), tensorrt or onnx.",
+        "Engine format to pick a target of: auto or aoti (also called libtorch).",
         default="auto",
     )
     pooling: str = _opt(
@@ -135,7 +135,6 @@ class ModelConfig:
                 "mean-sqrt-len",
                 "weighted-mean",
                 "last-token",
-                "splade",
             )
         ),
         "Pooling to use instead of the checkpoint's; it must be compiled into the artifact.",

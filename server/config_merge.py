@@ -29,6 +29,7 @@ from infinity_v3.server.config_sources import (
 from infinity_v3.server.option_types import Scalar
 
 DEFAULT_ORIGIN = "default"
+_KEY_VARIABLE = "INFINITY_API_KEY"
 
 
 def load_configuration(
@@ -59,6 +60,7 @@ def load_configuration(
         )
         layers = _Layers(low=layers.low, high=layers.high, models=())
     configuration = _merge(layers, options, tuple(warnings))
+    _check_key(configuration, environ)
     _check(configuration)
     return configuration
 
@@ -180,10 +182,19 @@ def _broadcast(option: Option, setting: Setting | None, count: int) -> _PerModel
         values = values * count
     if len(values) != count:
         raise UsageError(
-            f"--{option.name} has {len(values)} values ({setting.origin}) for {count} models; "
+            f"--{option.name} has {len(values)} values ({setting.origin}) for {count} "
+            f"{'model' if count == 1 else 'models'}; "
             "give one value, or one per --model-id"
         )
     return _PerModel(values=values, origins=(setting.origin,) * count)
+
+
+def _check_key(configuration: Configuration, environ: Mapping[str, str]) -> None:
+    """An empty variable counts as unset, but must not leave a server open by accident."""
+    if configuration.serve.api_key is None and environ.get(_KEY_VARIABLE) == "":
+        raise UsageError(
+            f"{_KEY_VARIABLE} is set but empty; give a key, or unset it to serve without one"
+        )
 
 
 def _check(configuration: Configuration) -> None:

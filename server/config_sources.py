@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infinity_v3.artifacts.errors import RunFailedError, UsageError
+from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.server.config import Option
 from infinity_v3.server.option_types import BadValueError, Scalar, toml_type_name
 
@@ -128,8 +128,8 @@ def read_file(path: Path, options: Sequence[Option]) -> FileLayers:
     """Read and check a TOML file.
 
     Raises:
-        RunFailedError: the file cannot be read.
-        UsageError: not TOML, an unknown key or table, or a value of the wrong type.
+        UsageError: the file cannot be read, is not TOML, has an unknown key or table, or
+            a value of the wrong type.
     """
     document = _load_toml(path)
     known = {option.name: option for option in options if option.in_file}
@@ -139,12 +139,10 @@ def read_file(path: Path, options: Sequence[Option]) -> FileLayers:
     for table in _SIBLING_TABLES:
         document.pop(table, None)
     if not isinstance(serve, dict):
-        raise UsageError(
-            f"{path}: serve: expected a table [serve], found a {toml_type_name(serve)}"
-        )
+        raise UsageError(f"{path}: serve: expected a table [serve], found {toml_type_name(serve)}")
     if not isinstance(models, list) or not all(isinstance(table, dict) for table in models):
         raise UsageError(
-            f"{path}: model: expected tables [[model]], found a {toml_type_name(models)}"
+            f"{path}: model: expected tables [[model]], found {toml_type_name(models)}"
         )
     return FileLayers(
         path=path,
@@ -164,9 +162,7 @@ def _load_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunFailedError(
-            f"{path}: cannot read the configuration file: {error.strerror}"
-        ) from None
+        raise UsageError(f"--config {path}: the file cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
 
@@ -221,7 +217,7 @@ class _TableReader:
     def _elements(self, option: Option, value: object, where: str) -> list[object]:
         if not isinstance(value, list):
             if option.is_repeatable:
-                raise UsageError(f"{where}: expected an array, found a {toml_type_name(value)}")
+                raise UsageError(f"{where}: expected an array, found {toml_type_name(value)}")
             return [value]
         if not (option.is_per_model or option.is_repeatable):
             raise UsageError(f"{where}: expected one value, found an array")

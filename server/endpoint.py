@@ -1,6 +1,7 @@
 """The steps that every POST route shares, in the order of the contract; not a route's own work."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -8,12 +9,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from infinity_v3.runtime.errors import ErrorKind
+from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.requests import Schedule, TextOptions, TruncationSide
 from infinity_v3.server.body import ClientGoneError
+from infinity_v3.server.choices import choices_at
 from infinity_v3.server.codec import check_tree, decode
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.errors import HttpError, malformed, validation
+from infinity_v3.server.errors import HttpError, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.schemas import RoutedBody, TextBody
@@ -35,10 +37,11 @@ class Call(Generic[BodyT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[BodyT]):
-    """A POST route: its body type and its work."""
+    """A POST route: its body type, its work, and the field that holds its items."""
 
     body_type: type[BodyT]
     work: Callable[[Call[BodyT]], Awaitable[Reply]]
+    items_field: str = "inputs"
 
     async def run(self, context: ServerContext, exchange: Exchange) -> Reply:
         """Answer one request.
@@ -53,7 +56,10 @@ class Endpoint(Generic[BodyT]):
         model = _route(context.models, body, exchange)
         call = Call(context=context, exchange=exchange, model=model, body=body)
         with _ClientWatch(exchange):
-            return await self.work(call)
+            try:
+                return await self.work(call)
+            except InferenceError as error:
+                raise from_inference(error, self.items_field) from None
 
     async def _receive(self, context: ServerContext, exchange: Exchange) -> BodyT:
         with context.gate.enter() as lease:
@@ -107,7 +113,7 @@ def convert(value: object, body_type: type[BodyT]) -> BodyT:
         body = msgspec.convert(value, body_type, strict=True)
     except msgspec.ValidationError as error:
         check_tree(value)
-        raise _type_error(str(error)) from None
+        raise _type_error(str(error), value, body_type) from None
     except UnicodeEncodeError:
         raise validation("the body holds a lone surrogate; send valid Unicode") from None
     assert isinstance(value, dict), "a body type is an object; this is a bug"
@@ -120,12 +126,32 @@ def convert(value: object, body_type: type[BodyT]) -> BodyT:
     return body
 
 
-def _type_error(message: str) -> HttpError:
+def _type_error(message: str, value: object, body_type: type[BodyT]) -> HttpError:
     reason, _, path = message.partition(" - at ")
     path = path.strip("`").removeprefix("$").removeprefix(".")
     if not path:
         return validation(f"the body does not fit: {reason}")
+    if reason.startswith("Invalid enum value"):
+        choices = ", ".join(choices_at(body_type, path))
+        return validation(f"`{path}`: {reason}, expected one of {choices}", param=path)
+    if _is_huge_id(path, value):
+        return validation(
+            f"`{path}`: expected an integer of the vocabulary, found a number beyond 64 bits",
+            code="invalid_token_id",
+            param=path,
+        )
     return validation(f"`{path}`: {reason}", param=path)
+
+
+def _is_huge_id(path: str, value: object) -> bool:
+    """Whether an array element is a whole number that JSON decoders hand over as a float."""
+    field, *indices = re.findall(r"[^][]+", path)
+    found = value.get(field) if isinstance(value, dict) and indices else None
+    for index in indices:
+        if not isinstance(found, list) or not index.isdigit() or int(index) >= len(found):
+            return False
+        found = found[int(index)]
+    return isinstance(found, float) and abs(found) >= 2.0**63
 
 
 class _ClientWatch:

@@ -1,5 +1,6 @@
 """The one table from errors to HTTP: status, nested type and body. Knows nothing of routes."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -115,6 +116,7 @@ _CODE_REJECTIONS = {
     "unsupported_task": "unsupported_task",
     "model_not_found": "model_not_found",
 }
+_REQUEST_KINDS = {ErrorKind.EMPTY, ErrorKind.VALIDATION, ErrorKind.TOKENIZER}
 _EMPTY_PREFIX = "Input validation error: "
 
 
@@ -175,13 +177,35 @@ def _sentence(kind: AnyKind, message: str, item: int | None) -> str:
     return whole.encode("utf-8", "replace").decode("utf-8")
 
 
-def from_inference(error: InferenceError) -> HttpError:
-    """The HTTP error of a runtime error."""
+# Clients know these sentences word for word, whatever the route calls the field.
+_FIXED_WORDING = {"empty_input", "input_too_long"}
+_FIELD_AT_FAULT = re.compile(r"`(\w+)`")
+
+
+def from_inference(error: InferenceError, field: str = "inputs") -> HttpError:
+    """The HTTP error of a runtime error.
+
+    Args:
+        error: its message calls what was sent `inputs`.
+        field: the route's name for it.
+    """
     headers: Headers = ()
     if error.kind in {ErrorKind.OVERLOADED, ErrorKind.UNHEALTHY}:
         seconds = min(60, max(1, error.retry_after_s or 1))
         headers = (("retry-after", str(seconds)),)
-    return HttpError(error.kind, error.message, code=error.code, item=error.item, headers=headers)
+    renamed = error.message.replace("`inputs`", f"`{field}`")
+    named = _FIELD_AT_FAULT.search(renamed)
+    is_of_item = error.kind is ErrorKind.TOKENIZER or error.code == "input_too_long"
+    param = named[1] if named else field if is_of_item else None
+    message = error.message if error.code in _FIXED_WORDING else renamed
+    return HttpError(
+        error.kind,
+        message,
+        code=error.code,
+        item=error.item,
+        param=param if error.kind in _REQUEST_KINDS else None,
+        headers=headers,
+    )
 
 
 def error_body(error: HttpError, shape: Shape) -> bytes:

@@ -11,7 +11,7 @@ from infinity_v3.server.config_report import changed_lines
 from infinity_v3.server.logs import set_up_logging
 from infinity_v3.server.native import load_extension_modules, preload_libraries, prepare_environment
 from infinity_v3.server.process import seconds_since_process_start
-from infinity_v3.server.sockets import bind_listeners
+from infinity_v3.server.sockets import bind_listeners, is_reachable_from_outside
 
 
 def serve(configuration: Configuration) -> int:
@@ -35,6 +35,11 @@ def serve(configuration: Configuration) -> int:
     listeners = bind_listeners(configuration)
     for warning in listeners.warnings:
         logger.warning("%s", warning)
+    if config.api_key is None and is_reachable_from_outside(listeners.main):
+        logger.warning(
+            "no API key: anyone who reaches this port can use it; set --api-key, or listen on a "
+            "loopback address"
+        )
     bind_s = time.perf_counter() - begun_s
     load_extension_modules()
     preload_libraries()

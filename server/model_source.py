@@ -23,6 +23,9 @@ class SourceKind(Enum):
     HUB = "hub id"
 
 
+_ARTICLES = {SourceKind.ARTIFACT: "an", SourceKind.CHECKPOINT: "a", SourceKind.HUB: "a"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
     """Where a model comes from; `path` is None for a hub id."""
@@ -44,8 +47,8 @@ def find_source(model_id: str, revision: str | None) -> ModelSource:
         return source
     if source.kind is not SourceKind.HUB:
         raise UsageError(
-            f"--revision {revision}: only a hub id has revisions, but --model-id {model_id} is a "
-            f"{source.kind.value}; drop it or write 'none'"
+            f"--revision {revision}: only a hub id has revisions, but --model-id {model_id} is "
+            f"{_ARTICLES[source.kind]} {source.kind.value}; drop it or write 'none'"
         )
     return ModelSource(model_id=model_id, kind=source.kind, revision=revision)
 

@@ -31,9 +31,10 @@ class ValueType(Protocol):
 
 
 def toml_type_name(value: object) -> str:
-    """TOML's word for the type of a parsed value."""
+    """TOML's word for the type of a parsed value, with its article."""
     names = {bool: "boolean", int: "integer", float: "float", str: "string", list: "array"}
-    return names.get(type(value), "table" if isinstance(value, dict) else type(value).__name__)
+    name = names.get(type(value), "table" if isinstance(value, dict) else type(value).__name__)
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class IntType:
 
     def check(self, value: object) -> int:
         if type(value) is not int:
-            raise BadValueError(f"expected an integer, found a {toml_type_name(value)}")
+            raise BadValueError(f"expected an integer, found {toml_type_name(value)}")
         return self._bounded(value)
 
     def _bounded(self, value: int) -> int:
@@ -80,7 +81,7 @@ class SecondsType:
 
     def check(self, value: object) -> float:
         if type(value) not in {int, float}:
-            raise BadValueError(f"expected a float, found a {toml_type_name(value)}")
+            raise BadValueError(f"expected a float, found {toml_type_name(value)}")
         return self._bounded(float(value))  # type: ignore[arg-type]  # narrowed by the line above
 
     def _bounded(self, value: float) -> float:
@@ -105,7 +106,7 @@ class BoolType:
 
     def check(self, value: object) -> bool:
         if not isinstance(value, bool):
-            raise BadValueError(f"expected a boolean, found a {toml_type_name(value)}")
+            raise BadValueError(f"expected a boolean, found {toml_type_name(value)}")
         return value
 
 
@@ -126,7 +127,7 @@ class ChoiceType:
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):
-            raise BadValueError(f"expected a string, found a {toml_type_name(value)}")
+            raise BadValueError(f"expected a string, found {toml_type_name(value)}")
         return self.parse(value)
 
 
@@ -144,7 +145,7 @@ class TextType:
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):
-            raise BadValueError(f"expected a string, found a {toml_type_name(value)}")
+            raise BadValueError(f"expected a string, found {toml_type_name(value)}")
         return self.parse(value)
 
 
@@ -161,7 +162,7 @@ class PathType:
 
     def check(self, value: object) -> Path:
         if not isinstance(value, str):
-            raise BadValueError(f"expected a string, found a {toml_type_name(value)}")
+            raise BadValueError(f"expected a string, found {toml_type_name(value)}")
         return self.parse(value)
 
 

@@ -65,8 +65,8 @@ class ServedModel:
     num_tokenizer_threads: int
     created_s: int
 
-    def check_batch_size(self, num_items: int) -> None:
-        """Refuse requests with too many items.
+    def check_batch_size(self, num_items: int, field: str = "inputs") -> None:
+        """Refuse requests with too many items in that field.
 
         Raises:
             HttpError: 422.
@@ -77,6 +77,7 @@ class ServedModel:
                 f"batch size {num_items} > maximum allowed batch size {limit} "
                 f"(--max-client-batch-size)",
                 code="batch_too_large",
+                param=field,
             )
 
 

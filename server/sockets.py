@@ -1,10 +1,11 @@
 """Binds the ports before anything is loaded. Knows nothing of what will be served on them."""
 
 import errno
+import ipaddress
 import socket
 from dataclasses import dataclass
 
-from infinity_v3.artifacts.errors import RunFailedError
+from infinity_v3.artifacts.errors import RunFailedError, UsageError
 from infinity_v3.server.config import Configuration
 
 BACKLOG = 4096
@@ -23,6 +24,7 @@ def bind_listeners(configuration: Configuration) -> Listeners:
     """Bind the port and the metrics port.
 
     Raises:
+        UsageError: the host name does not resolve.
         RunFailedError: a port is busy or the address is not ours. A busy *default* metrics port is
             only a warning.
     """
@@ -46,7 +48,10 @@ def _bind(hostname: str, port: int, flag: str) -> socket.socket:
             hostname, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise RunFailedError(f"--hostname {hostname}: cannot be resolved: {error}") from None
+        raise UsageError(
+            f"--hostname {hostname}: {error.strerror or 'cannot be resolved'}; give an IP address "
+            "of this host or a name that resolves to one"
+        ) from None
     listener = socket.socket(family, kind, protocol)
     try:
         # Allows a restart while old connections linger; two servers on one port stay impossible.
@@ -64,6 +69,12 @@ def _explain(error: OSError, hostname: str, port: int, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{flag} {port}: in use on {hostname}; stop the other program or choose another port"
     return f"{flag} {port}: cannot listen on {hostname}: {error.strerror}"
+
+
+def is_reachable_from_outside(listener: socket.socket) -> bool:
+    """Whether the address is another than a loopback one."""
+    host = listener.getsockname()[0].partition("%")[0]
+    return not ipaddress.ip_address(host).is_loopback
 
 
 def shown_address(listener: socket.socket) -> str:

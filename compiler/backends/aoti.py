@@ -4,6 +4,7 @@ The only file that imports torch._inductor. Knows nothing of checkpoints, heads 
 """
 
 import os
+import re
 import shutil
 import warnings
 import zipfile
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 import torch._inductor
-from torch._inductor import codecache, cpu_vec_isa
+from torch._inductor import codecache, cpu_vec_isa, ir
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -30,6 +31,7 @@ from infinity_v3.compiler.operators import define_operators, shim_declaration
 ENTRY = "model.so"
 _REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"'"
 """Keeps paths of the build out of the library, so that the same inputs give the same bytes."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _VECTOR_ISAS = {
     "amx": cpu_vec_isa.VecAMX,
     "avx512": cpu_vec_isa.VecAVX512,
@@ -73,6 +75,7 @@ def build_cpu_engine(
         _environment(kernel, scratch),
         _header_cache(kernel.path.parent.parent / "headers"),
         _vector_isa(target.flags.capability),
+        _names_without_addresses(),
     ):
         with _renamed_operators(exported.program, kernel.digest):
             package = _compile(exported.program, options, scratch)
@@ -145,6 +148,24 @@ def _vector_isa(capability: str) -> Iterator[None]:
         yield
     finally:
         cpu_vec_isa.valid_vec_isa_list = usual
+
+
+@contextmanager
+def _names_without_addresses() -> Iterator[None]:
+    """Keep addresses of Python objects, which differ by process, out of the library.
+
+    Inductor writes the name of an operator into its size checks; that of a fused one is a repr.
+    """
+    usual = ir.ExternKernel.get_op_name
+
+    def get_op_name(kernel: ir.ExternKernel) -> str:
+        return _ADDRESS.sub("", usual(kernel))
+
+    ir.ExternKernel.get_op_name = get_op_name  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        ir.ExternKernel.get_op_name = usual  # type: ignore[method-assign]
 
 
 @contextmanager

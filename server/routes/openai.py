@@ -35,7 +35,7 @@ async def embeddings(call: Call[EmbeddingsBody]) -> Reply:
     accept_items(call, items)
     model.service.check_can_embed()
     refuse_conversations(items)
-    model.check_batch_size(items.num_items)
+    model.check_batch_size(items.num_items, "input")
     _check_truncation(body.truncate_prompt_tokens, model)
     request = EmbedRequest(
         items=items.items,

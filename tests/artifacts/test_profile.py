@@ -84,7 +84,7 @@ def test_bad_profile_is_refused_by_name(tmp_path: Path, old: str, new: str, mess
 
     with pytest.raises(RefusedError) as caught:
         read_profile(tmp_path)
-    assert str(caught.value).startswith("profile.json: ")
+    assert str(caught.value).startswith(f"{tmp_path}: profile.json: ")
     assert message in str(caught.value)
     assert caught.value.exit_code == 3
 

@@ -62,8 +62,8 @@ MANIFEST_MUTATIONS: list[tuple[Steps, object, str]] = [
     # format and version
     (("format",), "other", "format: expected 'infinity-artifact', found 'other'"),
     (("format",), 1, "format: expected 'infinity-artifact', found 1"),
-    (("format_version",), 2, "infinity_v3 '3.0.0', which wrote it, reads it"),
-    (("format_version",), 2, "`infinity-compile upgrade OLD NEW`"),
+    (("format_version",), 2, "reads format 1 only: use infinity_v3 '3.0.0' that wrote it"),
+    (("format_version",), 2, "or compile the checkpoint again"),
     (("format_version",), 0, "format_version: expected 1, found 0"),
     (("format_version",), True, "format_version: expected an integer, found a boolean: true"),
     (("format_version",), "1", "format_version: expected an integer, found a string: '1'"),
@@ -428,6 +428,15 @@ def test_nothing_is_hashed_before_the_set_of_files_is_right(
     monkeypatch.setattr("infinity_v3.artifacts.integrity.sha256_beneath", fail)
 
     assert "extra: not listed" in refusal_of(artifact_dir, digests=DigestPolicy.ALWAYS)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(("path", "named"), [(".", ": .: "), (MODEL, f": {MODEL}: ")])
+def test_native_code_of_another_user_is_refused(artifact_dir: Path, path: str, named: str) -> None:
+    os.chown(artifact_dir / path, 4321, -1)
+
+    assert f"{named}owned by uid 4321" in refusal_of(artifact_dir)
+    assert open_artifact(artifact_dir, allow_shared=True).manifest.name == "fake-encoder"
 
 
 def test_shared_directory_is_opened_on_request(artifact_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_every_flag_reaches_the_request(
         "--label",
         "l=w",
         "--kernel-cache",
-        "/k",
+        str(tmp_path / "k"),
     ]
     arguments += ["--embed-limit-mb", "0", "--config", str(config)]
     assert call(monkeypatch, *arguments) == 0
@@ -168,7 +169,7 @@ def test_every_flag_reaches_the_request(
         pooling=(PoolingMode.MEAN, PoolingMode.CLS),
         max_sequence_length=128,
         labels={"k": "v", "l": "w"},
-        kernel_cache=Path("/k"),
+        kernel_cache=tmp_path / "k",
         embed_limit_mb=0,
         threads=2,
     )
@@ -273,7 +274,7 @@ def imported_by(*arguments: str) -> tuple[int, set[str]]:
         (("--version",), 0),
         (("model", "--help"), 0),
         (("targets",), 0),
-        (("inspect", "/no/such"), 3),
+        (("inspect", "/no/such"), 2),
         (("model", "x", "--out", "/no/such/out", "--target", "nope"), 2),
     ],
 )
@@ -336,6 +337,86 @@ def test_a_missing_compiler_is_named_before_anything_starts(tmp_path: Path) -> N
     assert done.stderr.count("\n") == 1
     assert "no C++ compiler: no-such-compiler not found" in done.stderr
     assert "apt-get install g++" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_missing_artifact(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
+) -> None:
+    message = refusal(monkeypatch, capsys, command, str(tmp_path / "absent"))
+    assert message == f"{tmp_path / 'absent'}: no such artifact; give the directory of one"
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+@pytest.mark.parametrize("name", ["profile.json", "build.json"])
+def test_junk_outside_the_identity(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sample_artifact: Artifact,
+    tmp_path: Path,
+    command: str,
+    name: str,
+) -> None:
+    path = Path(shutil.copytree(sample_artifact.path, tmp_path / "copy"))
+    (path / name).write_text("junk")
+    message = refusal(monkeypatch, capsys, command, str(path), "--json", code=3)
+    assert str(path) in message
+    assert name in message
+
+
+def test_verify_may_be_told_that_an_artifact_is_shared(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sample_artifact: Artifact,
+    tmp_path: Path,
+) -> None:
+    path = Path(shutil.copytree(sample_artifact.path, tmp_path / "copy"))
+    path.chmod(0o775)
+    message = refusal(monkeypatch, capsys, "verify", str(path), "--json", code=3)
+    assert "--allow-shared-artifacts" in message
+    monkeypatch.setattr(
+        "infinity_v3.compiler.toolchain.find_reference_obstacles", lambda: ("no torch",)
+    )
+    message = refusal(
+        monkeypatch, capsys, "verify", str(path), "--allow-shared-artifacts", "--json"
+    )
+    assert message.startswith("every digest matches")
+
+
+def test_a_malformed_configuration_is_refused_before_torch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pipeline: Compiled,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.json").write_text("{junk")
+    message = refusal(monkeypatch, capsys, "model", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert "config.json: expected JSON" in message
+    assert pipeline.request is None
+
+
+def test_a_kernel_cache_that_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    cache = str(tmp_path / "file" / "k")
+    message = refusal(
+        monkeypatch, capsys, "model", "x", "--out", str(tmp_path / "o"), "--kernel-cache", cache
+    )
+    assert message.startswith(f"--kernel-cache: {cache} cannot be used: {tmp_path / 'file'} is no")
+
+
+def test_a_reason_common_to_all_targets_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert call(monkeypatch, "targets") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("none builds: no C++ compiler: no-such-compiler")
+    assert sum("no-such-compiler" in line for line in lines) == 1
 
 
 def test_interrupt_ends_with_130(

@@ -103,7 +103,9 @@ def test_offline_finds_a_cached_snapshot_without_network(
 def test_offline_without_a_copy_says_so_without_network(tmp_path: Path) -> None:
     found = fetch(tmp_path, {"HF_HUB_OFFLINE": "1"}, is_network_forbidden=True)
     assert found["exit_code"] == 1
-    assert str(found["message"]).startswith("org/name: the hub is offline (HF_HUB_OFFLINE)")
+    assert str(found["message"]).startswith(
+        "org/name: no directory of that name exists here, the hub is offline (HF_HUB_OFFLINE)"
+    )
 
 
 @pytest.mark.parametrize(

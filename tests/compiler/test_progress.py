@@ -79,9 +79,9 @@ def test_plain_lines() -> None:
     progress.note("warning: cls assumed")
     progress.finish()
     assert stream.getvalue() == (
-        "     0.0 s  hash\n"
-        "     2.0 s  build\n"
-        "     3.0 s    kernel\n"
+        "at     0.0 s  hash\n"
+        "at     2.0 s  build\n"
+        "at     3.0 s    kernel\n"
         "warning: cls assumed\n"
         "hash           2.0 s\n"
         "build          6.0 s\n"
@@ -99,7 +99,7 @@ def test_plain_amounts_come_every_ten_seconds() -> None:
             stage.advance()
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
-    assert re.fullmatch(r"\s+10\.\d s  hash 3\d%", lines[1])
+    assert re.fullmatch(r"at\s+10\.\d s  hash 3\d%", lines[1])
 
 
 def test_plain_amounts_without_a_total_are_counts() -> None:
@@ -108,7 +108,7 @@ def test_plain_amounts_without_a_total_are_counts() -> None:
     with progress.stage("probes") as stage:
         clock.now_s += 11
         stage.advance(7)
-    assert stream.getvalue().splitlines()[1] == "    11.0 s  probes 7"
+    assert stream.getvalue().splitlines()[1] == "at    11.0 s  probes 7"
 
 
 def test_the_terminal_line_is_one_line_and_goes_away() -> None:

@@ -257,6 +257,44 @@ def test_a_failed_load_closes_the_engine(
     assert engine.is_closed
 
 
+@pytest.mark.parametrize(
+    ("sizes", "option"),
+    [
+        (SizeSettings(max_sequence_length=2), "--max-sequence-length 2"),
+        (SizeSettings(max_batch_tokens=2), "--max-batch-tokens 2"),
+    ],
+)
+def test_a_length_without_room_for_text_is_refused(
+    artifact: Artifact, sizes: SizeSettings, option: str
+) -> None:
+    engine = FakeEngine(outputs=OUTPUTS)
+    with pytest.raises(UsageError, match=f"{option}: expected at least 3"):
+        load_model(artifact, make_target(), LoadSettings(sizes=sizes), engine_loader=Loader(engine))
+    assert engine.is_closed
+    least = load(artifact, LoadSettings(sizes=SizeSettings(max_sequence_length=3)))
+    assert least.info.max_input_tokens == 3
+
+
+def test_a_broken_profile_names_the_artifact(artifact: Artifact) -> None:
+    (artifact.path / "profile.json").write_text("junk")
+    with pytest.raises(RefusedError, match=f"^{artifact.path}: profile.json"):
+        load(artifact)
+
+
+def test_a_pooling_of_a_local_checkpoint_is_compiled_from_its_directory(tmp_path: Path) -> None:
+    source = replace(make_manifest().source, repository="local")
+    with pytest.raises(UsageError, match="infinity-compile model CHECKPOINT --pooling"):
+        load(make_artifact(tmp_path, source=source), LoadSettings(pooling=PoolingMode.MAX))
+
+
+def test_a_default_prompt_of_a_model_without_prompts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it has no prompts: drop the option"):
+        load(
+            make_artifact(tmp_path, prompts=Prompts(named={}, default=None)),
+            LoadSettings(default_prompt_name="query"),
+        )
+
+
 def test_an_engine_that_cannot_be_opened_is_refused(artifact: Artifact) -> None:
     def refuse(*_: object) -> FakeEngine:
         raise EngineLoadError("symbol missing")

@@ -60,6 +60,55 @@ def test_help_and_version() -> None:
     assert version.stdout.startswith("infinity_v3 ")
 
 
+def test_help_offers_what_this_release_has() -> None:
+    done = run("-h")
+    assert done.returncode == 0
+    assert done.stdout == run("--help").stdout
+    for absent in ("cuda", "tensorrt", "onnx", "splade"):
+        assert absent not in done.stdout
+
+
+def test_an_empty_key_variable_never_opens_the_server() -> None:
+    done = run(*LOCAL, INFINITY_API_KEY="")
+    assert done.returncode == 2
+    assert "INFINITY_API_KEY is set but empty" in error_line(done)
+
+
+def test_missing_configuration_file() -> None:
+    done = run("--config", "/nonexistent.toml")
+    assert done.returncode == 2
+    assert "--config /nonexistent.toml" in error_line(done)
+
+
+def test_a_host_name_that_does_not_resolve() -> None:
+    done = run("--model-id", "m", "--hostname", "no-such-host.invalid", "--port", "0")
+    assert done.returncode == 2
+    assert "--hostname no-such-host.invalid" in error_line(done)
+    assert "Errno" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_warned"),
+    [
+        (("--hostname", "0.0.0.0"), True),
+        (("--hostname", "0.0.0.0", "--api-key", "k"), False),
+        (("--hostname", "127.0.0.1"), False),
+        (("--hostname", "localhost"), False),
+    ],
+)
+def test_an_open_server_is_a_warning(arguments: tuple[str, ...], is_warned: bool) -> None:
+    ports = ("--port", "0", "--prometheus-port", "0")
+    done = run("--model-id", "/nonexistent", *ports, *arguments)
+    assert ("anyone who reaches this port can use it" in done.stderr) is is_warned
+
+
+def test_print_config_warns_of_unknown_variables() -> None:
+    done = run("--print-config", "--model-id", "m", INFINITY_PROT="1")
+    assert done.returncode == 0
+    assert "warning: environment variable INFINITY_PROT" in done.stderr
+    assert "INFINITY_PROT" not in done.stdout
+
+
 def test_print_config_opens_no_model() -> None:
     done = run("--print-config", "--model-id", "/nonexistent", INFINITY_API_KEY="hush")
     assert done.returncode == 0

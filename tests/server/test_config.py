@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infinity_v3.artifacts.errors import InfinityError, RunFailedError, UsageError
+from infinity_v3.artifacts.errors import InfinityError, UsageError
 from infinity_v3.server.config import Configuration, ModelConfig, ServeConfig, all_options
 from infinity_v3.server.config_merge import load_configuration
 from infinity_v3.server.config_report import changed_lines, render_all
@@ -167,6 +167,10 @@ def test_seconds_accept_integers(tmp_path: Path) -> None:
         ({**BASE, "drain-timeout": ["nan"]}, {}, ["--drain-timeout nan"]),
         ({**BASE, "body-read-timeout": ["0"]}, {}, ["--body-read-timeout 0"]),
         ({**BASE, "api-key": [""]}, {}, ["--api-key", "non-empty"]),
+        (BASE, {"INFINITY_API_KEY": ""}, ["INFINITY_API_KEY", "unset it"]),
+        ({**BASE, "torch-device": ["cuda"]}, {}, ["expected one of auto, cpu, found"]),
+        ({**BASE, "pooling": ["splade"]}, {}, ["--pooling splade", "last-token, found"]),
+        ({**BASE, "dtype": ["auto;auto"]}, {}, ["2 values", "for 1 model;"]),
         ({"model-id": ["a;;b"]}, {}, ["--model-id", "empty"]),
         ({"model-id": ["a;b;c"], "dtype": ["auto;auto"]}, {}, ["2 values", "3 models"]),
         (
@@ -202,7 +206,7 @@ def test_refusals(flags: dict[str, list[str]], env: dict[str, str], fragments: l
         ("[serve]\nconfig = 'x'", "[serve] config: unknown key"),
         ("port = '1'", "expected an integer, found a string"),
         ("port = true", "expected an integer, found a boolean"),
-        ("http2 = 1", "expected a boolean, found a integer"),
+        ("http2 = 1", "expected a boolean, found an integer"),
         ("drain-timeout = '1'", "expected a float, found a string"),
         ("port = [1]", "expected one value, found an array"),
         ("cors-allow-origin = 'x'", "expected an array, found a string"),
@@ -226,7 +230,7 @@ def test_file_refusals(toml: str, fragment: str, tmp_path: Path) -> None:
 
 
 def test_missing_file() -> None:
-    with pytest.raises(RunFailedError, match="cannot read"):
+    with pytest.raises(UsageError, match=r"--config /nonexistent/serve\.toml: the file cannot"):
         load({**BASE, "config": ["/nonexistent/serve.toml"]})
 
 
@@ -235,6 +239,12 @@ def test_api_key_is_never_shown() -> None:
     assert "api-key=*** (command line)" in changed_lines(loaded)
     assert "hush" not in render_all(loaded)
     assert "port=3000 (default)\n" in render_all(loaded)
+
+
+def test_an_empty_key_variable_is_unset_where_another_source_gives_a_key(tmp_path: Path) -> None:
+    empty = {"INFINITY_API_KEY": ""}
+    assert load({**BASE, "api-key": ["hush"]}, empty).serve.api_key == "hush"
+    assert load(BASE, empty, "api-key = 'hush'", tmp_path).serve.api_key == "hush"
 
 
 def test_file_named_by_the_environment(tmp_path: Path) -> None:

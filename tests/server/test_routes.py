@@ -226,6 +226,70 @@ def test_openai_refuses_in_its_shape(client: Client, body: object, status: int, 
     assert set(reply["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize(
+    ("body", "fragment"),
+    [
+        ({"input": ""}, "`inputs` cannot be empty"),
+        ({"input": ["a", ""]}, "`inputs` cannot be empty (item 1)"),
+        ({"input": ["a", "\ud800"]}, "`input` holds a lone surrogate"),
+        ({"input": [999999]}, "`input` token id 999999"),
+        ({"input": ["a"] * 1025}, "batch size 1025"),
+    ],
+)
+def test_openai_names_its_own_field(client: Client, body: object, fragment: str) -> None:
+    error = client.post("/v1/embeddings", body).json["error"]
+    assert fragment in error["message"]
+    assert error["param"] == "input"
+
+
+def test_decode_names_its_own_field(client: Client) -> None:
+    assert "`ids` token id 999999" in client.post("/decode", {"ids": [999999]}).json["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "choices"),
+    [
+        ({"input": "a", "encoding_format": "x"}, "encoding_format", "float, base64, tensor"),
+        (
+            {"input": "a", "truncation_direction": "x"},
+            "truncation_direction",
+            "Left, left, Right, right",
+        ),
+        ({"input": "a", "service_tier": "x"}, "service_tier", "priority, auto, default, flex"),
+        (
+            {"messages": [{"role": "tool", "content": "x"}]},
+            "messages[0].role",
+            "system, user, assistant",
+        ),
+    ],
+)
+def test_a_wrong_word_lists_the_choices(
+    client: Client, body: object, path: str, choices: str
+) -> None:
+    error = client.post("/v1/embeddings", body).json["error"]
+    assert f"`{path}`: Invalid enum value" in error["message"]
+    assert error["message"].endswith(f"expected one of {choices}")
+    assert error["param"] == path
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "ids", "place"),
+    [
+        ("/embed", "inputs", "[18446744073709551616]", "inputs[0]"),
+        ("/embed", "inputs", "[[1,-99999999999999999999]]", "inputs[0][1]"),
+        ("/v1/embeddings", "input", "[1,18446744073709551616]", "input[1]"),
+        ("/decode", "ids", "[18446744073709551616]", "ids[0]"),
+    ],
+)
+def test_ids_beyond_64_bits_are_no_floats(
+    client: Client, path: str, field: str, ids: str, place: str
+) -> None:
+    answer = client.post(path, f'{{"{field}":{ids}}}'.encode())
+    assert answer.status == 422
+    assert f"`{place}`: expected an integer of the vocabulary".encode() in answer.body
+    assert b"float" not in answer.body
+
+
 def test_truncation_at_the_limit(client: Client) -> None:
     answer = client.post("/v1/embeddings", {"input": "a", "truncate_prompt_tokens": -1})
     assert answer.status == 200

@@ -83,6 +83,9 @@ def test_directory_with_neither_file(tmp_path: Path) -> None:
 def test_revision_needs_a_hub_id(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match="only a hub id has revisions"):
         find_source(str(checkpoint), "main")
+    (checkpoint / "artifact.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match="is an artifact directory; drop it"):
+        find_source(str(checkpoint), "main")
 
 
 def key_of(config: ModelConfig, host: HostCapabilities) -> str:
