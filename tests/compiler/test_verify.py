@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -78,7 +79,8 @@ def refused(*arguments: str | Path, code: int) -> str:
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     *before, last = done.stderr.splitlines()
-    assert [line for line in before if line[8:11] != " s "] == [], "more than progress and a line"
+    others = [line for line in before if not re.match(r"at +\d+\.\d s  ", line)]
+    assert others == [], "more than progress and a line"
     assert last.startswith("error: ")
     return last.removeprefix("error: ")
 

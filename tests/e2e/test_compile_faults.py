@@ -4,6 +4,7 @@ Each ends in one sentence and the right exit code, and leaves nothing behind.
 """
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -132,8 +133,8 @@ def the_sentence(stderr: str) -> str:
     """Give the error, checking that it is the last line and the only complaint."""
     *before, last = stderr.splitlines()
     assert last.startswith("error: "), stderr
-    # What stands before it are lines of progress ("     1.2 s  export float32").
-    assert [line for line in before if line[8:11] != " s "] == []
+    # What stands before it are lines of progress ("at     1.2 s  export float32").
+    assert [line for line in before if not re.match(r"at +\d+\.\d s  ", line)] == []
     return last.removeprefix("error: ")
 
 
