@@ -4,6 +4,7 @@ Knows nothing of compiles.
 """
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from types import FrameType
 # Ctrl-C pressed twice in one breath is one wish; the second must not cut the clean-up of the first
 # short.
 SAME_WISH_S = 1.0
+RETRY_S = 0.05
 _Handler = Callable[[int, FrameType | None], object]
 
 
@@ -39,10 +41,42 @@ def signals_as_exceptions() -> Iterator[None]:
     for number in previous:
         signal.signal(number, handler)
     try:
-        yield
+        with _lost_ones_again():
+            yield
     finally:
         for number, old in previous.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def _lost_ones_again() -> Iterator[None]:
+    """Raise once more what Python dropped.
+
+    An exception that a signal raises inside a destructor or a weak reference's callback, as imports
+    have many, is reported to `sys.unraisablehook` and goes no further.
+    """
+    lost: list[BaseException] = []
+    usual_hook, usual_handler = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
+
+    def hook(report: "sys.UnraisableHookArgs") -> None:
+        if isinstance(report.exc_value, (KeyboardInterrupt, TerminatedError)):
+            lost.append(report.exc_value)
+            signal.setitimer(signal.ITIMER_REAL, RETRY_S)
+        else:
+            usual_hook(report)
+
+    def again(_number: int, _frame: FrameType | None) -> None:
+        if lost:
+            raise lost.pop()
+
+    sys.unraisablehook = hook
+    signal.signal(signal.SIGALRM, again)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual_handler)
+        sys.unraisablehook = usual_hook
 
 
 def _make_handler(clock: Callable[[], float]) -> _Handler:
