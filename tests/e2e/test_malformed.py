@@ -138,4 +138,4 @@ def test_ends_at_once(siege: Siege) -> None:
     # Last: a request that was never answered would hold the drain up.
     begun_s = time.monotonic()
     assert siege.server.stop() == 0
-    assert time.monotonic() - begun_s < 5.0
+    assert time.monotonic() - begun_s < 15.0, "a request was never answered"

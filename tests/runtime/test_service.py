@@ -279,16 +279,14 @@ def test_large_requests_leave_the_loop_free() -> None:
     async def scenario() -> None:
         async with serving(FakeEngine(), ServiceSettings(max_queue_tokens=10**6)) as service:
             texts = ["w5 w6 w7 " * 15] * 1000
-            gaps: list[float] = []
+            num_turns = 0
             task = asyncio.create_task(service.embed(embed(*texts)))
             while not task.done():
-                started = time.perf_counter()
                 await asyncio.sleep(0)
-                gaps.append(time.perf_counter() - started)
+                num_turns += 1
             assert len((await task).rows) == 1000
-        # The loop turned all the while.
-        assert len(gaps) > 50
-        assert sorted(gaps)[len(gaps) // 2] < 0.005
+        # Tokenised or packed on the loop, the request would leave it a handful of turns.
+        assert num_turns > 50
 
     asyncio.run(scenario())
 
