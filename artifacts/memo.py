@@ -12,6 +12,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.digest import FileState
 from infinity_v3.artifacts.names import is_sha256
+from infinity_v3.artifacts.user_cache import user_cache
 
 MAX_MEMO_BYTES = 8 << 20
 MAX_ENTRIES = 8192
@@ -20,14 +21,9 @@ MAX_MEMOS = 512
 
 
 def memo_directory(environ: Mapping[str, str]) -> Path | None:
-    """Return `$XDG_CACHE_HOME/infinity_v3/digests`, or None where the user has no cache."""
-    cache = environ.get("XDG_CACHE_HOME", "")
-    if not Path(cache).is_absolute():
-        home = environ.get("HOME", "")
-        if not Path(home).is_absolute():
-            return None
-        cache = f"{home}/.cache"
-    return Path(cache) / "infinity_v3" / "digests"
+    """Return the folder of memos in the user's cache, or None where the user has none."""
+    cache = user_cache(environ)
+    return None if cache is None else cache / "digests"
 
 
 class DigestMemo:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.host import HostCapabilities, detect_host
 from infinity_v3.artifacts.manifest import Precision, Requirements
+from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.artifacts.target import unmet_requirement
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
-from infinity_v3.compiler.options import nearest
 from infinity_v3.compiler.toolchain import CxxCompiler, accepts_flags, find_cxx, find_obstacles
 
 CPU_ARCH = "x86_64"

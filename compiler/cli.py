@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.commands import (
     ModelArguments,
     run_inspect,
@@ -16,7 +17,7 @@ from infinity_v3.compiler.commands import (
 )
 from infinity_v3.compiler.config_sources import CONFIG_ENV
 from infinity_v3.compiler.exits import run_to_exit_code
-from infinity_v3.compiler.options import compile_options, nearest
+from infinity_v3.compiler.options import compile_options
 from infinity_v3.compiler.provenance import tool_version
 
 PROGRAM = "infinity-compile"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.options import (
     ENV_PREFIX,
     Option,
@@ -17,7 +18,6 @@ from infinity_v3.compiler.options import (
     compile_options,
     convert,
     env_name,
-    nearest,
     parse_texts,
 )
 from infinity_v3.compiler.request import CompileRequest, ValueType

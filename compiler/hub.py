@@ -87,8 +87,7 @@ def _not_cached(repository: str, is_offline: bool) -> str:
         )
     return (
         f"{repository}: no directory of that name exists here, the hub cannot be reached and the "
-        "cache holds no complete copy; "
-        "check the network or give a local directory"
+        "cache holds no complete copy; check the network or give a local directory"
     )
 
 

@@ -10,18 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.user_cache import user_cache
 from infinity_v3.compiler.progress import Progress
-
-
-def default_kernel_cache() -> Path | None:
-    """Return the user's own cache; None when the user has no home directory."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    if root:
-        return Path(root) / "infinity_v3" / "kernels"
-    try:
-        return Path("~/.cache/infinity_v3/kernels").expanduser()
-    except RuntimeError:  # neither HOME nor an entry in the user database
-        return None
 
 
 def check_kernel_cache(named: Path | None) -> None:
@@ -46,7 +36,8 @@ def kernel_cache(named: Path | None, progress: Progress) -> Iterator[Path]:
         named: what the user asked for, checked before; None = the default place.
         progress: told when there is no place to keep the libraries.
     """
-    place = named or default_kernel_cache()
+    default = user_cache(os.environ)
+    place = named or (default and default / "kernels")
     problem = "there is no home directory" if place is None else _problem(place)
     if place is not None and (named is not None or problem is None):
         yield place

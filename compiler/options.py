@@ -4,7 +4,6 @@ Knows the names of flags, environment variables and TOML keys; opens no file and
 environment.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
+from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.request import (
     COMPILED_KINDS,
     COMPILED_POOLINGS,
@@ -65,12 +65,6 @@ def compile_options() -> tuple[Option, ...]:
         )
         for entry in fields(CompileRequest)
     )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the known word nearest to `word`, or nothing."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def parse_texts(option: Option, texts: tuple[str, ...], where: str) -> RawValue:

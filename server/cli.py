@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import click
 
 from infinity_v3.artifacts.errors import InfinityError, UsageError
-from infinity_v3.server.config import Option, all_options
-from infinity_v3.server.config_sources import nearest
+from infinity_v3.artifacts.spelling import nearest
+from infinity_v3.server.config import all_options
+from infinity_v3.server.option import Option
 from infinity_v3.server.option_types import BoolType
 
 _INTRO = """Serve compiled embedding models over HTTP.

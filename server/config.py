@@ -4,10 +4,10 @@ Owns names, types, defaults and help texts. Knows nothing of where a value comes
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
+from infinity_v3.server.option import Option, opt, option_of
 from infinity_v3.server.option_types import (
     BoolType,
     ChoiceType,
@@ -16,7 +16,6 @@ from infinity_v3.server.option_types import (
     PathType,
     SecondsType,
     TextType,
-    ValueType,
 )
 
 _COUNT = IntType(minimum=1, maximum=2**40)
@@ -25,72 +24,17 @@ _PORT = IntType(minimum=0, maximum=65535, metavar="PORT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One option, as its dataclass field describes it.
-
-    Attributes:
-        name: long flag without dashes; also the TOML key.
-        field: name of the dataclass field.
-        is_per_model: one value per --model-id.
-        is_repeatable: several values for one setting (not per model).
-        is_optional: the word `none` leaves it unset.
-        is_secret: the value is never printed.
-    """
-
-    name: str
-    field: str
-    group: str
-    value_type: ValueType
-    help_text: str
-    default: object
-    is_per_model: bool = False
-    is_repeatable: bool = False
-    is_optional: bool = False
-    is_secret: bool = False
-    in_file: bool = True
-
-    @property
-    def env_name(self) -> str:
-        return "INFINITY_" + self.name.upper().replace("-", "_")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Meta:
-    group: str
-    value_type: ValueType
-    help_text: str
-    flag: str | None = None
-    is_repeatable: bool = False
-    is_optional: bool = False
-    is_secret: bool = False
-    in_file: bool = True
-
-
-def _opt(
-    group: str,
-    value_type: ValueType,
-    help_text: str,
-    *,
-    default: Any = MISSING,  # noqa: ANN401  # like dataclasses.field
-    **more: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
-    """A dataclass field that is an option; `more` goes to `_Meta`."""
-    meta = _Meta(group=group, value_type=value_type, help_text=help_text, **more)
-    return field(default=default, metadata={"option": meta})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Options that every model has its own value of."""
 
-    model_id: str = _opt(
+    model_id: str = opt(
         "Model",
         TextType(metavar="SOURCE"),
         "What to serve: an artifact directory, a checkpoint directory or a hub id. The last two "
         "are compiled once into the artifact cache: the first start takes minutes, later ones do "
         "not. Repeat it to serve several.",
     )
-    revision: str | None = _opt(
+    revision: str | None = opt(
         "Model",
         TextType(metavar="REV"),
         "Commit, tag or branch of a hub id. Pin a commit to be sure that every host serves the "
@@ -98,33 +42,33 @@ class ModelConfig:
         default=None,
         is_optional=True,
     )
-    served_model_name: str | None = _opt(
+    served_model_name: str | None = opt(
         "Model",
         TextType(metavar="NAME"),
         "Public name; may contain '/'. Default: the artifact's name.",
         default=None,
         is_optional=True,
     )
-    torch_device: str = _opt(
+    torch_device: str = opt(
         "Model",
         ChoiceType(choices=("auto", "cpu")),
         "Device to pick a compiled target for; 'auto' takes the one that a target matches.",
         default="auto",
     )
-    dtype: str = _opt(
+    dtype: str = opt(
         "Model",
         ChoiceType(choices=("auto", "float32", "float16", "bfloat16")),
         "Number format to pick a target for. 'auto' takes the fastest target this host can run; "
         "'float32' is closest to the reference model and slower.",
         default="auto",
     )
-    backend: str = _opt(
+    backend: str = opt(
         "Model",
         TextType(metavar="FORMAT"),
         "Engine format to pick a target of: auto or aoti (also called libtorch).",
         default="auto",
     )
-    pooling: str = _opt(
+    pooling: str = opt(
         "Model",
         ChoiceType(
             choices=(
@@ -140,7 +84,7 @@ class ModelConfig:
         "Pooling to use instead of the checkpoint's; it must be compiled into the artifact.",
         default="auto",
     )
-    default_prompt_name: str | None = _opt(
+    default_prompt_name: str | None = opt(
         "Model",
         TextType(metavar="NAME"),
         "Prompt of the artifact's table put before texts of requests that name none. Excludes "
@@ -148,7 +92,7 @@ class ModelConfig:
         default=None,
         is_optional=True,
     )
-    default_prompt: str | None = _opt(
+    default_prompt: str | None = opt(
         "Model",
         TextType(allow_empty=True),
         "Literal text put before texts of requests that name no prompt; empty switches the "
@@ -156,14 +100,14 @@ class ModelConfig:
         default=None,
         is_optional=True,
     )
-    auto_truncate: bool = _opt(
+    auto_truncate: bool = opt(
         "Model",
         _BOOL,
         "Cut inputs that are too long unless a request says otherwise. 'false' refuses them, so "
         "that no text is shortened unseen.",
         default=True,
     )
-    max_batch_tokens: int | None = _opt(
+    max_batch_tokens: int | None = opt(
         "Batching",
         _COUNT,
         "Most tokens in one engine batch, and so in one input. Higher raises throughput under load "
@@ -171,14 +115,14 @@ class ModelConfig:
         "target was compiled for if less.",
         default=None,
     )
-    max_batch_requests: int | None = _opt(
+    max_batch_requests: int | None = opt(
         "Batching",
         _COUNT,
         "Most items in one engine batch; unset leaves it to the token budget.",
         default=None,
         is_optional=True,
     )
-    max_sequence_length: int | None = _opt(
+    max_sequence_length: int | None = opt(
         "Batching",
         _COUNT,
         "Longest input in tokens, prompt and special tokens included. Lower bounds the cost of "
@@ -186,35 +130,36 @@ class ModelConfig:
         default=None,
         is_optional=True,
     )
-    max_concurrent_requests: int = _opt(
+    max_concurrent_requests: int = opt(
         "Admission",
         _COUNT,
         "HTTP requests in flight per model; one more is answered 429. Lower refuses clients early "
         "instead of letting them wait.",
         default=512,
     )
-    max_queue_tokens: int | None = _opt(
+    max_queue_tokens: int | None = opt(
         "Admission",
         _COUNT,
         "Most admitted, unfinished tokens per model. A longer queue hides overload behind latency. "
-        "Default: 64 full batches.",
+        "Default: 64 full batches, or ten seconds of the target's measured throughput if that is "
+        "less, but two full batches at least.",
         default=None,
         is_optional=True,
     )
-    max_client_batch_size: int = _opt(
+    max_client_batch_size: int = opt(
         "Admission",
         _COUNT,
         "Most items in one request. Lower keeps single clients from filling the queue.",
         default=1024,
     )
-    cpu_threads_per_replica: int | None = _opt(
+    cpu_threads_per_replica: int | None = opt(
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
         "Threads of one engine call; 'auto' uses the CPUs available to the process. Fewer leave "
         "room for tokenisation and neighbours.",
         default=None,
     )
-    tokenization_workers: int | None = _opt(
+    tokenization_workers: int | None = opt(
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=256)),
         "Tokeniser threads; 'auto' is CPUs - 1, between 1 and 16.",
@@ -227,36 +172,36 @@ class ServeConfig:
     """Options of the process as a whole, and the models it serves."""
 
     models: tuple[ModelConfig, ...]
-    hostname: str = _opt(
+    hostname: str = opt(
         "Network",
         TextType(metavar="ADDRESS"),
         "Address to listen on ('::' for IPv6).",
         default="0.0.0.0",
     )
-    port: int = _opt(
+    port: int = opt(
         "Network",
         _PORT,
         "Port to listen on; 0 takes any free one, named in the ready line.",
         default=3000,
     )
-    prometheus_port: int = _opt(
+    prometheus_port: int = opt(
         "Network",
         _PORT,
         "Port of the separate metrics listener, 0 for none. It needs no key: keep it inside the "
         "cluster.",
         default=9000,
     )
-    http2: bool = _opt(
+    http2: bool = opt(
         "Network", _BOOL, "Also accept cleartext HTTP/2 with prior knowledge.", default=False
     )
-    cors_allow_origin: tuple[str, ...] = _opt(
+    cors_allow_origin: tuple[str, ...] = opt(
         "Network",
         TextType(metavar="ORIGIN"),
         "Browser origin allowed to call; repeat it for several, '*' or nothing allows any.",
         default=(),
         is_repeatable=True,
     )
-    api_key: str | None = _opt(
+    api_key: str | None = opt(
         "Network",
         TextType(metavar="KEY"),
         "Key that clients send as 'Authorization: Bearer KEY'. Prefer the environment: arguments "
@@ -264,27 +209,27 @@ class ServeConfig:
         default=None,
         is_secret=True,
     )
-    payload_limit: int = _opt(
+    payload_limit: int = opt(
         "Admission",
         IntType(minimum=1, maximum=2**31 - 1, metavar="BYTES"),
         "Largest request body, before and after decompression. Higher admits larger batches and "
         "costs memory.",
         default=16777216,
     )
-    body_read_timeout_s: float = _opt(
+    body_read_timeout_s: float = opt(
         "Admission",
         SecondsType(allow_zero=False),
         "Time a client has to send its body. Lower frees slow connections sooner.",
         default=30.0,
         flag="body-read-timeout",
     )
-    priority_queue_bonus_ms: int = _opt(
+    priority_queue_bonus_ms: int = opt(
         "Admission",
         IntType(minimum=0, maximum=3_600_000, metavar="MS"),
         "Head start of requests with service_tier 'priority'; 0 is plain first in, first out.",
         default=1000,
     )
-    response_compression_threshold: int | None = _opt(
+    response_compression_threshold: int | None = opt(
         "Network",
         IntType(minimum=0, maximum=2**40, metavar="BYTES"),
         "Compress replies of at least that many bytes for clients that allow it; 'none' never. "
@@ -292,67 +237,67 @@ class ServeConfig:
         default=16384,
         is_optional=True,
     )
-    huggingface_hub_cache: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
+    huggingface_hub_cache: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Storage",
         PathType(),
         "Download cache of hub checkpoints. Default: the hub library's.",
         default=None,
     )
-    artifact_cache: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
+    artifact_cache: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Storage",
         PathType(),
         "Where checkpoints are compiled to. Default: $XDG_CACHE_HOME/infinity_v3.",
         default=None,
     )
-    allow_shared_artifacts: bool = _opt(
+    allow_shared_artifacts: bool = opt(
         "Safety",
         _BOOL,
         "Accept artifact directories that group or others can write to. They contain native code: "
         "whoever can write there can run code here.",
         default=False,
     )
-    allow_newer_torch: bool = _opt(
+    allow_newer_torch: bool = opt(
         "Safety",
         _BOOL,
         "Run a target on a newer torch minor than built it, after a smoke run. Numbers were "
         "verified on the older.",
         default=False,
     )
-    verify_digests: str = _opt(
+    verify_digests: str = opt(
         "Safety",
         ChoiceType(choices=("auto", "always")),
         "When file digests are checked. 'auto' remembers unchanged files; 'always' reads every "
         "file at each start.",
         default="auto",
     )
-    drain_timeout_s: float = _opt(
+    drain_timeout_s: float = opt(
         "Lifecycle",
         SecondsType(),
         "How long admitted requests may take to finish after SIGTERM; 0 does not wait.",
         default=30.0,
         flag="drain-timeout",
     )
-    log_level: str = _opt(
+    log_level: str = opt(
         "Logging",
         ChoiceType(choices=("error", "warning", "info", "debug")),
         "Least severe message to log.",
         default="info",
     )
-    json_output: bool = _opt("Logging", _BOOL, "Log JSON objects, one a line.", default=False)
-    request_log: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
+    json_output: bool = opt("Logging", _BOOL, "Log JSON objects, one a line.", default=False)
+    request_log: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Logging",
         PathType(metavar="FILE"),
         "Append one JSON line per accepted request: identifiers, counts and times, never texts.",
         default=None,
     )
-    config: Path | None = _opt(  # noqa: RUF009  # a field, see _opt
+    config: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Configuration",
         PathType(metavar="FILE"),
         "TOML file with these options as keys; [[model]] tables hold the per-model ones.",
         default=None,
         in_file=False,
     )
-    print_config: bool = _opt(
+    print_config: bool = opt(
         "Configuration",
         _BOOL,
         "Print every option with its value and origin, then exit; opens no model.",
@@ -361,28 +306,11 @@ class ServeConfig:
     )
 
 
-def _option(spec: "Field[Any]", *, is_per_model: bool) -> Option:
-    meta: _Meta = spec.metadata["option"]
-    return Option(
-        name=meta.flag or spec.name.replace("_", "-"),
-        field=spec.name,
-        group=meta.group,
-        value_type=meta.value_type,
-        help_text=meta.help_text,
-        default=None if spec.default is MISSING else spec.default,
-        is_per_model=is_per_model,
-        is_repeatable=meta.is_repeatable,
-        is_optional=meta.is_optional,
-        is_secret=meta.is_secret,
-        in_file=meta.in_file,
-    )
-
-
 def all_options() -> tuple[Option, ...]:
     """Every option, per-model ones first, in declaration order."""
-    per_model = tuple(_option(spec, is_per_model=True) for spec in fields(ModelConfig))
+    per_model = tuple(option_of(spec, is_per_model=True) for spec in fields(ModelConfig))
     of_process = (spec for spec in fields(ServeConfig) if "option" in spec.metadata)
-    return per_model + tuple(_option(spec, is_per_model=False) for spec in of_process)
+    return per_model + tuple(option_of(spec, is_per_model=False) for spec in of_process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

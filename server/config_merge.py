@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from infinity_v3.artifacts.errors import UsageError
-from infinity_v3.server.config import (
-    Configuration,
-    ModelConfig,
-    Option,
-    ServeConfig,
-    all_options,
-)
+from infinity_v3.server.config import Configuration, ModelConfig, ServeConfig, all_options
 from infinity_v3.server.config_sources import (
     FileLayers,
     Layer,
@@ -26,6 +20,7 @@ from infinity_v3.server.config_sources import (
     read_file,
     read_flags,
 )
+from infinity_v3.server.option import Option
 from infinity_v3.server.option_types import Scalar
 
 DEFAULT_ORIGIN = "default"
@@ -55,7 +50,7 @@ def load_configuration(
     )
     if layers.models and layers.sets_high("model-id"):
         warnings.append(
-            f"the [[model]] tables are set aside: model-id comes from "
+            "the [[model]] tables are set aside: model-id comes from "
             f"{layers.high_origin('model-id')}"
         )
         layers = _Layers(low=layers.low, high=layers.high, models=())
@@ -137,7 +132,7 @@ def _count_models(layers: _Layers) -> int:
             if "model-id" in layer:
                 raise UsageError(
                     f"model-id: given both in {layer['model-id'].origin} and in [[model]] tables; "
-                    f"keep one"
+                    "keep one"
                 )
         return len(layers.models)
     setting = layers.strongest("model-id")
@@ -183,8 +178,7 @@ def _broadcast(option: Option, setting: Setting | None, count: int) -> _PerModel
     if len(values) != count:
         raise UsageError(
             f"--{option.name} has {len(values)} values ({setting.origin}) for {count} "
-            f"{'model' if count == 1 else 'models'}; "
-            "give one value, or one per --model-id"
+            f"{'model' if count == 1 else 'models'}; give one value, or one per --model-id"
         )
     return _PerModel(values=values, origins=(setting.origin,) * count)
 
@@ -210,8 +204,8 @@ def _check(configuration: Configuration) -> None:
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise UsageError(
-            f"--served-model-name {min(repeated)}: given to two models; every model needs its own "
-            f"name"
+            f"--served-model-name {min(repeated)}: given to two models; every model needs its "
+            "own name"
         )
     if serve.port and serve.port == serve.prometheus_port:
         origins = configuration.origins

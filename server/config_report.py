@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from infinity_v3.server.config import Configuration, Option, all_options
+from infinity_v3.server.config import Configuration, all_options
+from infinity_v3.server.option import Option
 
 
 def shown_value(option: Option, value: object) -> str:

@@ -3,15 +3,15 @@
 Each becomes a layer of checked settings with their origin. Knows nothing of precedence.
 """
 
-import difflib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from infinity_v3.artifacts.errors import UsageError
-from infinity_v3.server.config import Option
+from infinity_v3.artifacts.spelling import nearest
+from infinity_v3.server.option import Option
 from infinity_v3.server.option_types import BadValueError, Scalar, toml_type_name
 
 _ENV_PREFIX = "INFINITY_"
@@ -40,12 +40,6 @@ class FileLayers:
     top: Layer
     serve: Layer
     models: tuple[Layer, ...]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the closest known spelling, or nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def read_flags(given: Mapping[str, Sequence[str]], options: Sequence[Option]) -> Layer:

@@ -7,12 +7,12 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from infinity_v3.artifacts.errors import RefusedError, RunFailedError
+from infinity_v3.artifacts.errors import RefusedError, RunFailedError, UsageError
 from infinity_v3.artifacts.host import HostCapabilities
 from infinity_v3.artifacts.layout import MANIFEST_FILE
 from infinity_v3.server.cache_key import cache_key, compile_order
@@ -33,9 +33,12 @@ _log = logging.getLogger("infinity_v3")
 
 
 class Resolver:
-    """Finds artifacts; blocking, so it runs beside the event loop."""
+    """Finds artifacts; blocking, so it runs beside the event loop.
 
-    def __init__(self, cache: Path, host: HostCapabilities, child: CompileChild) -> None:
+    `cache` holds compiled checkpoints; None = this host has no place for them.
+    """
+
+    def __init__(self, cache: Path | None, host: HostCapabilities, child: CompileChild) -> None:
         self._cache = cache
         self._host = host
         self._child = child
@@ -44,7 +47,7 @@ class Resolver:
         """The artifact directory of one model.
 
         Raises:
-            UsageError: the value is no source.
+            UsageError: the value is no source, or a checkpoint and there is no cache for it.
             InfinityError: compiling failed.
         """
         source = find_source(config.model_id, config.revision)
@@ -63,27 +66,27 @@ class Resolver:
         return Resolved(path=out, compile_s=time.perf_counter() - begun_s)
 
     def _private_folder(self) -> Path:
-        folder = self._cache / "compiled"
+        cache = self._cache
+        if cache is None:
+            raise UsageError(
+                "--artifact-cache: the user has no home directory to keep compiled checkpoints in; "
+                "name a directory"
+            )
+        folder = cache / "compiled"
         try:
-            self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-            owner = self._cache.stat().st_uid
+            owner = cache.stat().st_uid
         except OSError as error:
             raise RunFailedError(
-                f"--artifact-cache {self._cache}: cannot be used: {error.strerror}"
+                f"--artifact-cache {cache}: cannot be used: {error.strerror}"
             ) from None
         if owner != os.getuid():
             raise RefusedError(
-                f"--artifact-cache {self._cache}: belongs to user {owner}, not to {os.getuid()}; "
+                f"--artifact-cache {cache}: belongs to user {owner}, not to {os.getuid()}; "
                 "whoever owns it could run code here: choose a directory of your own"
             )
         return folder
-
-
-def default_cache(environ: Mapping[str, str]) -> Path:
-    """`$XDG_CACHE_HOME/infinity_v3`, or below the home directory."""
-    root = environ.get("XDG_CACHE_HOME")
-    return Path(root) / "infinity_v3" if root else Path("~/.cache/infinity_v3").expanduser()
 
 
 @contextmanager

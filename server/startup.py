@@ -22,11 +22,12 @@ from infinity_v3.artifacts.target import (
     TargetRequest,
     select_target,
 )
+from infinity_v3.artifacts.user_cache import user_cache
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration, ModelConfig
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.native import engine_threads
-from infinity_v3.server.resolve import Resolver, default_cache
+from infinity_v3.server.resolve import Resolver
 
 if TYPE_CHECKING:
     from infinity_v3.artifacts.manifest import Manifest
@@ -70,7 +71,7 @@ class ModelStarter:
         """
         serve = self._configuration.serve
         host = detect_host()
-        resolver = Resolver(serve.artifact_cache or default_cache(os.environ), host, self._child)
+        resolver = Resolver(serve.artifact_cache or user_cache(os.environ), host, self._child)
         started: list[StartedModel] = []
         for config in serve.models:
             started.append(self._load(config, host, resolver))

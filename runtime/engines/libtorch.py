@@ -5,7 +5,6 @@ through ctypes, which releases the GIL for every one of them.
 """
 
 import ctypes
-import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from infinity_v3.artifacts.torch_install import find_torch
 from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
 
 Handle = ctypes.c_void_p
@@ -32,12 +32,12 @@ def find_torch_libraries() -> Path:
     Raises:
         EngineLoadError: torch is not installed.
     """
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
+    torch = find_torch()
+    if torch is None or torch.lib_dir is None:
         raise EngineLoadError(
             "torch is not installed, its CPU libraries run the engines: pip install 'infinity-v3'"
         )
-    return Path(spec.origin).parent / "lib"
+    return torch.lib_dir
 
 
 class LibTorch:

@@ -255,3 +255,13 @@ def test_nothing_is_compiled_after_stop(checkpoint: Path, tmp_path: Path) -> Non
     child.stop()
     with pytest.raises(RunFailedError, match="going down"):
         child.run(order_for(checkpoint), tmp_path / "out")
+
+
+def test_without_a_home_only_checkpoints_need_a_cache(
+    checkpoint: Path, tmp_path: Path, host: HostCapabilities
+) -> None:
+    resolver = Resolver(None, host, RecordingChild())
+    artifact = make_artifact(tmp_path / "artifact")
+    assert resolver.resolve(ModelConfig(model_id=str(artifact))).path == artifact
+    with pytest.raises(UsageError, match=r"^--artifact-cache: .* no home directory"):
+        resolver.resolve(ModelConfig(model_id=str(checkpoint)))

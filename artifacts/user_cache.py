@@ -1,0 +1,26 @@
+"""Where the user keeps what can be made again. Creates nothing."""
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def user_cache(environ: Mapping[str, str]) -> Path | None:
+    """Return `$XDG_CACHE_HOME/infinity_v3`, or the same below the home directory.
+
+    Relative paths count as absent (XDG Base Directory Specification). None = the user has neither a
+    home directory nor an entry in the user database, as in many containers.
+    """
+    root = Path(environ.get("XDG_CACHE_HOME", ""))
+    if root.is_absolute():
+        return root / "infinity_v3"
+    home = Path(environ["HOME"] if "HOME" in environ else _recorded_home())
+    return home / ".cache" / "infinity_v3" if home.is_absolute() else None
+
+
+def _recorded_home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
