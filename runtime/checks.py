@@ -5,7 +5,7 @@ Knows nothing of queues.
 
 from collections.abc import Sequence
 
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.runtime.requests import TextInput
 
 
@@ -16,14 +16,16 @@ def check_items(items: Sequence[TextInput], *, has_prompt_name: bool) -> None:
         InferenceError: EMPTY or VALIDATION, with the item's position.
     """
     if not items:
-        raise InferenceError(ErrorKind.EMPTY, "empty_input", "`inputs` cannot be empty")
+        message = f"`{ITEMS_FIELD}` cannot be empty"
+        raise InferenceError(ErrorKind.EMPTY, "empty_input", message, field=ITEMS_FIELD)
     for position, item in enumerate(items):
         if not item:
             raise empty_item(position)
         if isinstance(item, str):
             check_text(item, position)
         elif has_prompt_name:
-            raise invalid_value("`prompt_name` cannot be set with token ids", position)
+            message = "`prompt_name` cannot be set with token ids"
+            raise invalid_value(message, position, field="prompt_name")
 
 
 def check_text(text: str, position: int) -> None:
@@ -37,8 +39,10 @@ def check_text(text: str, position: int) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"`inputs` holds a lone surrogate at character {error.start}; send valid Unicode"
-        raise invalid_value(message, position) from None
+        message = (
+            f"`{ITEMS_FIELD}` holds a lone surrogate at character {error.start}; send valid Unicode"
+        )
+        raise invalid_value(message, position, field=ITEMS_FIELD) from None
 
 
 def check_dimensions(dimensions: int | None, width: int) -> None:
@@ -56,7 +60,7 @@ def check_dimensions(dimensions: int | None, width: int) -> None:
             "`dimensions` should be smaller than the maximum embedding dimension: "
             f"1 to {width} are possible. Given: {dimensions}"
         )
-    raise InferenceError(ErrorKind.VALIDATION, "invalid_dimensions", message)
+    raise InferenceError(ErrorKind.VALIDATION, "invalid_dimensions", message, field="dimensions")
 
 
 def check_max_tokens(max_tokens: int | None, limit: int) -> None:
@@ -66,7 +70,8 @@ def check_max_tokens(max_tokens: int | None, limit: int) -> None:
         InferenceError: VALIDATION, code invalid_value.
     """
     if max_tokens is not None and not 1 <= max_tokens <= limit:
-        raise invalid_value(f"tokens per input should be 1 to {limit}. Given: {max_tokens}", None)
+        message = f"tokens per input should be 1 to {limit}. Given: {max_tokens}"
+        raise invalid_value(message, None, field=None)
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, position: int) -> None:
@@ -81,22 +86,27 @@ def check_ids(ids: Sequence[int], vocab_size: int, position: int) -> None:
     raise InferenceError(
         ErrorKind.VALIDATION,
         "invalid_token_id",
-        f"`inputs` token id {token_id} at position {place} is not within 0 and {vocab_size - 1}: "
-        f"the vocabulary size is {vocab_size}",
+        f"`{ITEMS_FIELD}` token id {token_id} at position {place} is not within 0 and "
+        f"{vocab_size - 1}: the vocabulary size is {vocab_size}",
         item=position,
+        field=ITEMS_FIELD,
     )
 
 
 def empty_item(position: int) -> InferenceError:
-    message = "Input validation error: `inputs` cannot be empty"
-    return InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position)
+    message = f"Input validation error: `{ITEMS_FIELD}` cannot be empty"
+    return InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position, field=ITEMS_FIELD)
 
 
-def invalid_value(message: str, position: int | None) -> InferenceError:
-    return InferenceError(ErrorKind.VALIDATION, "invalid_value", message, item=position)
+def invalid_value(message: str, position: int | None, *, field: str | None) -> InferenceError:
+    return InferenceError(
+        ErrorKind.VALIDATION, "invalid_value", message, item=position, field=field
+    )
 
 
 def too_long(limit: int, found: int, unit: str, position: int) -> InferenceError:
     """Build the error for an input that may not be cut; `unit` is "tokens" or "characters"."""
-    message = f"`inputs` must have less than {limit} {unit}. Given: {found}"
-    return InferenceError(ErrorKind.VALIDATION, "input_too_long", message, item=position)
+    message = f"`{ITEMS_FIELD}` must have less than {limit} {unit}. Given: {found}"
+    return InferenceError(
+        ErrorKind.VALIDATION, "input_too_long", message, item=position, field=ITEMS_FIELD
+    )

@@ -19,6 +19,17 @@ class ErrorKind(str, Enum):
     INTERNAL = "Internal"
 
 
+class Limit(str, Enum):
+    """Which bound of the admission refused a request."""
+
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+
+
+ITEMS_FIELD = "inputs"
+"""What messages call the items of a request, which some routes call otherwise."""
+
+
 class InferenceError(Exception):
     """A request that gets an answer other than a result.
 
@@ -27,16 +38,20 @@ class InferenceError(Exception):
         code: machine-readable reason, e.g. "input_too_long", "invalid_token_id", "engine_error".
         message: one sentence; holds no request text.
         item: zero-based position in the request's list, None for a bare input.
+        field: the request's field at fault, ITEMS_FIELD for the items; None when it is none.
+        limit: the bound that was met, for OVERLOADED.
         retry_after_s: whole seconds a client should wait, for OVERLOADED and UNHEALTHY.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # an error's facts
         self,
         kind: ErrorKind,
         code: str,
         message: str,
         *,
         item: int | None = None,
+        field: str | None = None,
+        limit: Limit | None = None,
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
@@ -44,4 +59,6 @@ class InferenceError(Exception):
         self.code = code
         self.message = message
         self.item = item
+        self.field = field
+        self.limit = limit
         self.retry_after_s = retry_after_s

@@ -5,7 +5,7 @@ Lives on the event loop thread, so it needs no lock. Knows nothing of queues, en
 
 import math
 
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError, Limit
 
 MIN_RETRY_AFTER_S = 1
 MAX_RETRY_AFTER_S = 60
@@ -51,7 +51,8 @@ class Admission:
         """
         if self.num_requests >= self.max_requests:
             raise self._overloaded(
-                f"all {self.max_requests} request slots are taken (--max-concurrent-requests)"
+                Limit.REQUESTS,
+                f"all {self.max_requests} request slots are taken (--max-concurrent-requests)",
             )
         self.num_requests += 1
 
@@ -73,11 +74,13 @@ class Admission:
                 "input_too_long",
                 f"the request has {num_tokens} tokens in all, more than the queue ever holds: "
                 f"{self.max_queue_tokens} (--max-queue-tokens); send it in parts",
+                field=ITEMS_FIELD,
             )
         if self.num_tokens + num_tokens > self.max_queue_tokens:
             raise self._overloaded(
+                Limit.TOKENS,
                 f"{self.num_tokens} of {self.max_queue_tokens} tokens are under way, "
-                f"the request has {num_tokens} (--max-queue-tokens)"
+                f"the request has {num_tokens} (--max-queue-tokens)",
             )
         self.num_tokens += num_tokens
 
@@ -93,10 +96,11 @@ class Admission:
             return MIN_RETRY_AFTER_S
         return min(max(math.ceil(self.num_tokens / rate), MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
 
-    def _overloaded(self, reason: str) -> InferenceError:
+    def _overloaded(self, limit: Limit, reason: str) -> InferenceError:
         return InferenceError(
             ErrorKind.OVERLOADED,
             "overloaded",
             f"Model is overloaded: {reason}",
+            limit=limit,
             retry_after_s=self.retry_after_s(),
         )

@@ -32,6 +32,7 @@ class PromptTable:
                 ErrorKind.VALIDATION,
                 "unknown_prompt",
                 f"`prompt_name` is not a prompt of this model; available: {_list(self.named)}",
+                field="prompt_name",
             )
         return self.named[prompt_name]
 

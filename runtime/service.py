@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.checks import check_dimensions, check_items, check_max_tokens
 from infinity_v3.runtime.dispatcher import Dispatcher
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.runtime.loading import HIDDEN_OUTPUT, LoadedModel
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.observer import Observer
@@ -239,7 +239,7 @@ def _check_id_lists(id_lists: Sequence[Sequence[int]]) -> None:
         return
     position = next((index for index, ids in enumerate(id_lists) if not ids), None)
     message = "`input_ids` cannot be empty"
-    raise InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position)
+    raise InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position, field=ITEMS_FIELD)
 
 
 def _unsupported(message: str) -> InferenceError:

@@ -12,7 +12,7 @@ import tokenizers
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.checks import check_ids, empty_item, too_long
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.runtime.requests import TextInput, TruncationSide
 from infinity_v3.runtime.tokens import TokenPiece, read_pieces
 from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
@@ -177,6 +177,7 @@ class TextTokenizer:
                 "tokenizer_error",
                 f"the tokenizer failed on this text ({type(error).__name__})",
                 item=position,
+                field=ITEMS_FIELD,
             ) from error
 
     def _take_encoding(
@@ -213,6 +214,7 @@ class TextTokenizer:
                 f"the tokenizer gave token id {max(ids)}, "
                 f"the model's table ends at {self._vocab_size - 1}",
                 item=position,
+                field=ITEMS_FIELD,
             )
 
 

@@ -44,8 +44,7 @@ class BodyGate:
         if self.num_bodies >= self.max_bodies:
             raise _overloaded(
                 f"{self.num_bodies} request bodies are being read (limit: "
-                f"--max-concurrent-requests "
-                f"of all models + {EXTRA_BODIES})"
+                f"--max-concurrent-requests of all models + {EXTRA_BODIES})"
             )
         self.num_bodies += 1
         lease = Lease(self)
@@ -176,8 +175,7 @@ class BodyReader:
         return HttpError(
             HttpErrorKind.PAYLOAD_TOO_LARGE,
             f"the request body is larger than {self.limit_bytes} bytes (--payload-limit), before "
-            f"or after "
-            "decompression",
+            "or after decompression",
             headers=(("connection", "close"),),
         )
 

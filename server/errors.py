@@ -1,13 +1,12 @@
 """The one table from errors to HTTP: status, nested type and body. Knows nothing of routes."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 import orjson
 
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError, Limit
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -116,7 +115,7 @@ _CODE_REJECTIONS = {
     "unsupported_task": "unsupported_task",
     "model_not_found": "model_not_found",
 }
-_REQUEST_KINDS = {ErrorKind.EMPTY, ErrorKind.VALIDATION, ErrorKind.TOKENIZER}
+_LIMIT_REJECTIONS = {Limit.REQUESTS: "requests_limit", Limit.TOKENS: "tokens_limit"}
 _EMPTY_PREFIX = "Input validation error: "
 
 
@@ -129,10 +128,11 @@ class HttpError(Exception):
         message: one sentence without request texts.
         item: zero-based position in the request's list; becomes a suffix.
         param: request field at fault, for the OpenAI shape.
+        rejection: label of the rejection metric; None = the code's, else the row's.
         headers: further reply headers.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # an error's facts
         self,
         kind: AnyKind,
         message: str,
@@ -140,12 +140,14 @@ class HttpError(Exception):
         code: str | None = None,
         item: int | None = None,
         param: str | None = None,
+        rejection: str | None = None,
         headers: Headers = (),
     ) -> None:
         self.kind = kind
         self.row = ERROR_TABLE[kind]
         self.code = code or self.row.code
         self.param = param
+        self.rejection_label = rejection or _CODE_REJECTIONS.get(self.code, self.row.rejection)
         self.headers = headers
         self.message = _sentence(kind, message, item)
         super().__init__(self.message)
@@ -162,12 +164,6 @@ class HttpError(Exception):
     def failure_label(self) -> str | None:
         return _CODE_FAILURES.get(self.code, self.row.failure)
 
-    @property
-    def rejection_label(self) -> str | None:
-        if self.kind is ErrorKind.OVERLOADED and "--max-queue-tokens" in self.message:
-            return "tokens_limit"
-        return _CODE_REJECTIONS.get(self.code, self.row.rejection)
-
 
 def _sentence(kind: AnyKind, message: str, item: int | None) -> str:
     suffix = "" if item is None else f" (item {item})"
@@ -179,31 +175,29 @@ def _sentence(kind: AnyKind, message: str, item: int | None) -> str:
 
 # Clients know these sentences word for word, whatever the route calls the field.
 _FIXED_WORDING = {"empty_input", "input_too_long"}
-_FIELD_AT_FAULT = re.compile(r"`(\w+)`")
 
 
 def from_inference(error: InferenceError, field: str = "inputs") -> HttpError:
     """The HTTP error of a runtime error.
 
     Args:
-        error: its message calls what was sent `inputs`.
-        field: the route's name for it.
+        error: its message calls the items `inputs`.
+        field: the route's name for them.
     """
     headers: Headers = ()
     if error.kind in {ErrorKind.OVERLOADED, ErrorKind.UNHEALTHY}:
         seconds = min(60, max(1, error.retry_after_s or 1))
         headers = (("retry-after", str(seconds)),)
-    renamed = error.message.replace("`inputs`", f"`{field}`")
-    named = _FIELD_AT_FAULT.search(renamed)
-    is_of_item = error.kind is ErrorKind.TOKENIZER or error.code == "input_too_long"
-    param = named[1] if named else field if is_of_item else None
-    message = error.message if error.code in _FIXED_WORDING else renamed
+    message = error.message
+    if error.code not in _FIXED_WORDING:
+        message = message.replace(f"`{ITEMS_FIELD}`", f"`{field}`")
     return HttpError(
         error.kind,
         message,
         code=error.code,
         item=error.item,
-        param=param if error.kind in _REQUEST_KINDS else None,
+        param=field if error.field == ITEMS_FIELD else error.field,
+        rejection=None if error.limit is None else _LIMIT_REJECTIONS[error.limit],
         headers=headers,
     )
 

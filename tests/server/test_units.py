@@ -10,8 +10,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infinity_v3.runtime.checks import invalid_value, too_long
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
+from infinity_v3.runtime.checks import check_dimensions, invalid_value, too_long
+from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.server.body import BodyGate
 from infinity_v3.server.codec import check_tree, decode, encode_json, encode_msgpack
 from infinity_v3.server.compression import TooLongError, deflate, inflate
@@ -218,12 +218,11 @@ def test_errors_name_the_field_of_the_route() -> None:
     found = from_inference(too_long(256, 600, "tokens", 0), "input")
     assert found.message == "`inputs` must have less than 256 tokens. Given: 600 (item 0)"
     assert found.param == "input"
-    found = from_inference(invalid_value("`inputs` holds a lone surrogate", None), "input")
-    assert (found.message, found.param) == ("`input` holds a lone surrogate", "input")
-    failed = InferenceError(ErrorKind.TOKENIZER, "tokenizer_error", "the tokenizer failed")
-    assert from_inference(failed, "input").param == "input"
-    dimensions = InferenceError(ErrorKind.VALIDATION, "invalid_dimensions", "`dimensions` is 0")
-    assert from_inference(dimensions, "input").param == "dimensions"
+    found = from_inference(invalid_value("`inputs` holds it", None, field=ITEMS_FIELD), "input")
+    assert (found.message, found.param) == ("`input` holds it", "input")
+    with pytest.raises(InferenceError) as dimensions:
+        check_dimensions(0, 8)
+    assert from_inference(dimensions.value, "input").param == "dimensions"
     assert from_inference(InferenceError(ErrorKind.BACKEND, "engine_error", "no")).param is None
 
 

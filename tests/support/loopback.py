@@ -101,7 +101,10 @@ class FakeService:
             check_max_tokens(request.options.max_tokens, LIMIT)
             if request.options.prompt_name not in {None, "query"}:
                 raise InferenceError(
-                    ErrorKind.VALIDATION, "unknown_prompt", "no such prompt; available: query"
+                    ErrorKind.VALIDATION,
+                    "unknown_prompt",
+                    "no such prompt; available: query",
+                    field="prompt_name",
                 )
             check_items(request.items, has_prompt_name=request.options.prompt_name is not None)
             return await self._run(request.items)
