@@ -19,7 +19,7 @@ from infinity_v3.compiler.inspection import (
 )
 
 TARGET = "cpu-x86_64-avx2-f32"
-ABLE = HostCapabilities(arch="x86_64", isa=frozenset({"avx2"}), torch_version="2.13.0+cpu")
+ABLE = HostCapabilities(arch="x86_64", isa=frozenset({"avx2", "fma"}), torch_version="2.13.0+cpu")
 UNABLE = replace(ABLE, isa=frozenset())
 
 
@@ -30,35 +30,40 @@ def table(artifact: Artifact, host: HostCapabilities) -> list[str]:
 
 def test_the_table_says_it_all(sample_artifact: Artifact) -> None:
     lines = table(sample_artifact, ABLE)
+    files = sample_artifact.manifest.targets[0].files
+    num_bytes = sum(file.num_bytes for file in files)
+    (engine,) = (file for file in files if file.path.endswith("model.so"))
     for expected in (
         "name sample",
         "kind embedding",
         f"id {sample_artifact.artifact_id}",
         "architecture BertModel (bert)",
-        "parameters 12,345",
+        "parameters 1,000",
         "max input 64 tokens (sentence_bert_config.json)",
         "pooling mean",
         "alternatives cls",
-        "dimensions 32",
+        "dimensions 8",
         "normalized yes",
         f"target {TARGET}",
         "engine aoti on cpu, float32",
-        "requires x86_64 avx2 torch 2.13",
-        "limits 64 tokens, 4 inputs",
-        "size 4 B",
-        "parity passed on 9 probes against eager",
+        "requires x86_64 avx2 fma torch 2.13",
+        "limits 16384 tokens, 256 inputs",
+        f"size {num_bytes} B",
+        "parity passed on 3 probes against transformers fp32 eager",
         "pooled.max_abs 1.25e-06",
         "this host runs it",
         "repository local",
-        "license mit",
-        "compiler g++ 12",
+        "license apache-2.0",
+        "compiler g++ 13.2.0",
         "at 2025-01-02T03:04:05+00:00",
         "on Test CPU",
         "label team search",
         "warning cls assumed",
     ):
         assert expected in lines
-    assert any(line.startswith(f"targets/{TARGET}/model.so 4 B ") for line in lines)
+    assert any(
+        line.startswith(f"targets/{TARGET}/model.so {engine.num_bytes} B ") for line in lines
+    )
     assert not any("None" in line for line in lines)
 
 
@@ -87,7 +92,7 @@ def copy(sample_artifact: Artifact, tmp_path: Path) -> Artifact:
 def test_an_artifact_without_a_build_record(copy: Artifact) -> None:
     (copy.path / "build.json").unlink()
     lines = table(copy, ABLE)
-    assert "parity passed on 9 probes against eager" in lines
+    assert "parity passed on 3 probes against transformers fp32 eager" in lines
     assert not any(line.startswith("at ") for line in lines)
 
 

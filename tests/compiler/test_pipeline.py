@@ -46,11 +46,6 @@ MAIN = "\nfrom infinity_v3.compiler.cli import main\nmain()\n"
 
 
 @pytest.fixture(scope="module")
-def small(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL)
-
-
-@pytest.fixture(scope="module")
 def opened(small: TinyArtifact) -> Artifact:
     return open_artifact(small.artifact)
 

@@ -26,8 +26,6 @@ from tiny_artifacts import (
     BERT,
     CAMEMBERT,
     FLOAT32_TARGET,
-    SMALL,
-    SMALL_OTHER_SEED,
     SMALL_SHARED,
     Recipe,
     TinyArtifact,
@@ -35,16 +33,6 @@ from tiny_artifacts import (
 )
 
 ABORTING = "#include <cstdlib>\n__attribute__((constructor)) static void die() { std::abort(); }\n"
-
-
-@pytest.fixture(scope="module")
-def small(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL)
-
-
-@pytest.fixture(scope="module")
-def other(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL_OTHER_SEED)
 
 
 @pytest.fixture(scope="module")

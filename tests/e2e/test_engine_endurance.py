@@ -13,17 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiled import CompiledArtifacts
 from engine_calls import open_engine, opened_engine, random_ids
 from infinity_v3.runtime.engine import EngineError
 from tiny_artifacts import (
-    BERT,
     FLOAT32_TARGET,
     HOST_TARGETS,
-    ROBERTA,
-    SMALL,
     TinyArtifact,
-    make_artifact,
 )
 
 NUM_CALLS = 100_000
@@ -89,21 +84,6 @@ print(json.dumps({
     "seconds": time.monotonic() - begin, "is_finite": bool(np.isfinite(still).all()),
 }))
 """
-
-
-@pytest.fixture(scope="module")
-def small(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL)
-
-
-@pytest.fixture(scope="module")
-def bert(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, BERT)
-
-
-@pytest.fixture(scope="module")
-def roberta(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, ROBERTA)
 
 
 @pytest.mark.slow

@@ -34,7 +34,6 @@ from infinity_v3.runtime.truncation import Truncation
 from reference_library import load_reference_model
 from tiny_artifacts import (
     ALTERNATIVES,
-    BERT,
     CAMEMBERT,
     FAMILY_RECIPES,
     FLOAT32_TARGET,
@@ -102,11 +101,6 @@ def family(
 def roberta(compiled_artifact: CompiledArtifacts) -> Iterator[Family]:
     with opened_family(make_artifact(compiled_artifact, ROBERTA)) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def bert(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, BERT)
 
 
 @pytest.fixture(scope="module")

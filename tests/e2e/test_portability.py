@@ -16,12 +16,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from compiled import CompiledArtifacts
 from engine_calls import Floats, assert_near, random_ids
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.store import open_artifact
 from reference_library import load_reference_model
-from tiny_artifacts import AVX2_TARGET, BERT, HOST_TARGETS, TinyArtifact, make_artifact
+from tiny_artifacts import AVX2_TARGET, HOST_TARGETS, TinyArtifact
 
 OBJDUMP = shutil.which("objdump")
 needs_objdump = pytest.mark.skipif(
@@ -56,11 +55,6 @@ engine.close()
 assert not {"torch", "transformers"} & set(sys.modules)
 np.save(found, output.tensors["pooled"])
 """
-
-
-@pytest.fixture(scope="module")
-def bert(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, BERT)
 
 
 def libraries(tiny: TinyArtifact, target: str) -> list[Path]:

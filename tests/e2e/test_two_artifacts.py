@@ -11,18 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from compiled import CompiledArtifacts
 from infinity_v3.artifacts.store import open_artifact
 from tampering import copy_artifact, replace_file
 from tiny_artifacts import (
     AVX2_TARGET,
-    BERT,
     FLOAT32_TARGET,
-    ROBERTA,
-    SMALL,
-    SMALL_SHARED,
     TinyArtifact,
-    make_artifact,
 )
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -105,26 +99,6 @@ with opened_engine(Path(sys.argv[2])) as opened:
     print("ready", flush=True)
     sys.stdin.read()
 """
-
-
-@pytest.fixture(scope="module")
-def bert(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, BERT)
-
-
-@pytest.fixture(scope="module")
-def roberta(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, ROBERTA)
-
-
-@pytest.fixture(scope="module")
-def small(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL)
-
-
-@pytest.fixture(scope="module")
-def shared(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL_SHARED)
 
 
 def run_script(script: str, *arguments: str | Path) -> str:

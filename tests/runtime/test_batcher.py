@@ -13,25 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
-from infinity_v3.runtime.work import ItemFailure, Readout, Row, WorkItem, WorkOrder
+from infinity_v3.runtime.work import Readout, WorkItem, WorkOrder
+from receivers import Nobody
 
 READOUT = Readout(output="pooled")
 LIMITS = BatchLimits(fill_tokens=16, max_tokens=40, max_items=5)
 BONUS_S = 1.0
-
-
-class Nobody:
-    """A receiver for items whose end no one waits for."""
-
-    def item_done(
-        self, item: WorkItem, row: Row, *, queue_s: float, inference_s: float
-    ) -> None: ...
-
-    def item_failed(self, item: WorkItem, failure: ItemFailure) -> None: ...
-
-    def item_expired(self, item: WorkItem) -> None: ...
-
-    def item_dropped(self, item: WorkItem) -> None: ...
 
 
 def make_item(

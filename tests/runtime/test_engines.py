@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from compiled import CompiledArtifacts
 from engine_calls import OpenedEngine, open_engine, opened_engine
 from infinity_v3.artifacts.digest import DigestPolicy
 from infinity_v3.artifacts.manifest import Backend, Device, Precision
@@ -24,29 +23,9 @@ from infinity_v3.runtime.engines.kernel_library import load_kernel_library
 from infinity_v3.runtime.engines.libtorch import LibTorch
 from infinity_v3.runtime.engines.shared_weights import SharedWeights
 from tampering import copy_artifact, replace_file
-from tiny_artifacts import BERT, SMALL, SMALL_OTHER_SEED, SMALL_SHARED, TinyArtifact, make_artifact
+from tiny_artifacts import TinyArtifact
 
 WEIGHTS = "weights/float32.safetensors"
-
-
-@pytest.fixture(scope="module")
-def small(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL)
-
-
-@pytest.fixture(scope="module")
-def other(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL_OTHER_SEED)
-
-
-@pytest.fixture(scope="module")
-def shared(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, SMALL_SHARED)
-
-
-@pytest.fixture(scope="module")
-def bert(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
-    return make_artifact(compiled_artifact, BERT)
 
 
 @pytest.fixture(scope="module")

@@ -12,30 +12,17 @@ from fake_engine import FakeEngine, pooled
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
 from infinity_v3.runtime.observer import SilentObserver
-from infinity_v3.runtime.work import ItemFailure, Readout, Row, WorkItem, WorkOrder
+from infinity_v3.runtime.work import ItemFailure, Readout, WorkItem, WorkOrder
 from infinity_v3.runtime.worker import (
     MAX_FAILED_BATCHES,
     BatchOutcome,
     EngineWorker,
     WorkerReports,
 )
+from receivers import Nobody
 
 DEADLINE_S = 10.0
 BAD = 99
-
-
-class Nobody:
-    """The worker reports batches; receivers are the service's business."""
-
-    def item_done(
-        self, item: WorkItem, row: Row, *, queue_s: float, inference_s: float
-    ) -> None: ...
-
-    def item_failed(self, item: WorkItem, failure: ItemFailure) -> None: ...
-
-    def item_expired(self, item: WorkItem) -> None: ...
-
-    def item_dropped(self, item: WorkItem) -> None: ...
 
 
 class Bench:
