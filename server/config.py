@@ -155,8 +155,8 @@ class ModelConfig:
     cpu_threads_per_replica: int | None = opt(
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
-        "Threads of one engine call; 'auto' uses the CPUs available to the process. Fewer leave "
-        "room for tokenisation and neighbours.",
+        "Threads of one engine call; 'auto' uses what was measured for the target, else the CPUs "
+        "available to the process. Fewer leave room for tokenisation and neighbours.",
         default=None,
     )
     tokenization_workers: int | None = opt(

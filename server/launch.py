@@ -1,15 +1,13 @@
-"""Brings the process up to the point where the server runs: logging, environment, ports, libraries.
+"""Brings the process up to the point where the server runs: logging, ports.
 
 Knows nothing of routes or flags.
 """
 
-import os
 import time
 
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.config_report import changed_lines
 from infinity_v3.server.logs import set_up_logging
-from infinity_v3.server.native import load_extension_modules, preload_libraries, prepare_environment
 from infinity_v3.server.process import seconds_since_process_start
 from infinity_v3.server.sockets import bind_listeners, is_reachable_from_outside
 
@@ -30,7 +28,6 @@ def serve(configuration: Configuration) -> int:
         logger.warning("%s", warning)
     for line in changed_lines(configuration):
         logger.info("%s", line)
-    prepare_environment(config, os.environ)
     begun_s = time.perf_counter()
     listeners = bind_listeners(configuration)
     for warning in listeners.warnings:
@@ -41,14 +38,10 @@ def serve(configuration: Configuration) -> int:
             "loopback address"
         )
     bind_s = time.perf_counter() - begun_s
-    load_extension_modules()
-    preload_libraries()
 
-    # Imported now, beside the mapping of torch's libraries.
+    # Now, and not above: a taken port is reported before the libraries are loaded.
     import asyncio
 
-    import infinity_v3.runtime.service  # the same
-    import infinity_v3.server.startup  # noqa: F401  # used when the models are loaded
     from infinity_v3.server.server import Server
 
     server = Server(configuration, listeners, {"config": config_s, "bind": bind_s})

@@ -25,8 +25,8 @@ from infinity_v3.artifacts.target import (
 from infinity_v3.artifacts.user_cache import user_cache
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration, ModelConfig
+from infinity_v3.server.engine_threads import wanted_threads
 from infinity_v3.server.lifecycle import Phase
-from infinity_v3.server.native import engine_threads
 from infinity_v3.server.resolve import Resolver
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class ModelStarter:
             pooling=None if config.pooling == "auto" else PoolingMode(config.pooling),
             default_prompt=config.default_prompt,
             default_prompt_name=config.default_prompt_name,
-            num_threads=engine_threads(config.cpu_threads_per_replica, os.environ),
+            num_threads=wanted_threads(config.cpu_threads_per_replica, os.environ),
         )
         return load_model(artifact, selection.target, settings)
 

@@ -1,6 +1,5 @@
 """Our engine: texts in, pooled and normalised vectors out. Loads no Python torch."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from infinity_v3.artifacts.store import open_artifact
 from infinity_v3.artifacts.target import DtypeChoice, TargetRequest, select_target
 from infinity_v3.runtime.batch import EncodedText, pack
 from infinity_v3.runtime.engine import EngineSettings, load_engine
-from infinity_v3.server.config import ModelConfig, ServeConfig
-from infinity_v3.server.native import prepare_environment
 
 Texts = tuple[NDArray[np.int64], ...]
 
@@ -22,8 +19,6 @@ def ours(
     path: Path, dtype: str, num_threads: int
 ) -> tuple[Callable[[Texts], NDArray[np.float32]], str]:
     """Open the target that the server would choose, with the threads that it would set up."""
-    model = ModelConfig(model_id=str(path), cpu_threads_per_replica=num_threads)
-    prepare_environment(ServeConfig(models=(model,)), os.environ)
     artifact = open_artifact(path)
     request = TargetRequest(dtype=DtypeChoice(dtype))
     target = select_target(artifact.manifest, detect_host(), request).target
