@@ -72,7 +72,10 @@ def open_artifact(
     """
     root = _resolve(path)
     data = _read_manifest(root)
-    manifest = decode_manifest(data)
+    try:
+        manifest = decode_manifest(data)
+    except RefusedError as error:
+        raise RefusedError(f"{root}: {error}") from error
     identity = artifact_id(data)
     tree = scan_tree(root)
     check_files(tree, manifest)

@@ -111,7 +111,7 @@ def _resolve_batch_tokens(target: Target, settings: SizeSettings, notes: list[st
         return min(DEFAULT_MAX_BATCH_TOKENS, limit)
     if not 1 <= wanted <= limit:
         raise UsageError(
-            f"--max-batch-tokens {wanted}: expected 1 to {limit}, "
+            f"--max-batch-tokens {wanted}: expected at most {limit}, "
             f"what target {target.name} was compiled for"
         )
     return wanted
@@ -122,7 +122,7 @@ def _check_sequence_length(wanted: int | None, stored: int, max_batch_tokens: in
         return
     if not 1 <= wanted <= stored:
         raise UsageError(
-            f"--max-sequence-length {wanted}: expected 1 to {stored}, the artifact's own limit"
+            f"--max-sequence-length {wanted}: expected at most {stored}, the artifact's own limit"
         )
     if wanted > max_batch_tokens:
         raise UsageError(

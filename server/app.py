@@ -5,9 +5,8 @@ import logging
 from inspect import isawaitable
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
-from infinity_v3.server.body import ClientGoneError
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.endpoint import Endpoint, not_ready
+from infinity_v3.server.endpoint import ClientGoneError, Endpoint, not_ready
 from infinity_v3.server.errors import (
     Headers,
     HttpError,

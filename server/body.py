@@ -21,10 +21,6 @@ _DISCARD_FACTOR = 4
 _T = TypeVar("_T")
 
 
-class ClientGoneError(Exception):
-    """The client left before it was answered."""
-
-
 class BodyGate:
     """Bounds how many bodies are read at once and how many bytes they take. Event loop only."""
 
@@ -104,7 +100,6 @@ class BodyReader:
 
         Raises:
             HttpError: 415, 413, 408, 400 or 429.
-            ClientGoneError: the client left while sending.
         """
         media_type = request_media_type(exchange.header("content-type"))
         coding = request_coding(exchange.header("content-encoding"))
@@ -132,7 +127,7 @@ class BodyReader:
             return False
         try:
             return await within(self._skip(exchange), self.timeout_s)
-        except (HttpError, ClientGoneError):
+        except HttpError:
             return False
 
     async def _skip(self, exchange: Exchange) -> bool:
@@ -198,8 +193,7 @@ async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:
     """Await the transport for at most that long.
 
     Raises:
-        HttpError: 408.
-        ClientGoneError: the transport reports a broken connection.
+        HttpError: 408, or 400 when the transport reports a broken connection.
     """
     try:
         return await asyncio.wait_for(awaitable, timeout_s)
@@ -209,5 +203,10 @@ async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:
             f"the request body did not arrive within {timeout_s:g} s (--body-read-timeout)",
             headers=(("connection", "close"),),
         ) from None
-    except RuntimeError as error:  # the transport's errors are RuntimeErrors
-        raise ClientGoneError(str(error)) from None
+    except RuntimeError:  # the transport's errors are RuntimeErrors
+        # The other half of the connection may be open still, so there is an answer.
+        raise HttpError(
+            HttpErrorKind.MALFORMED,
+            "the connection broke off before the request body was whole",
+            headers=(("connection", "close"),),
+        ) from None

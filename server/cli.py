@@ -3,12 +3,13 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from infinity_v3.artifacts.errors import InfinityError, UsageError
+from infinity_v3.artifacts.errors import InfinityError, RunFailedError, UsageError
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.server.config import all_options
 from infinity_v3.server.option import Option
@@ -104,7 +105,8 @@ def _print_version() -> None:
 def _run(arguments: Sequence[str]) -> int:
     from infinity_v3.server.config_merge import load_configuration
 
-    flags = _parse(arguments)
+    with _writing_output():
+        flags = _parse(arguments)
     if flags is None:
         return 0
     configuration = load_configuration(flags, os.environ)
@@ -113,11 +115,30 @@ def _run(arguments: Sequence[str]) -> int:
 
         for warning in configuration.warnings:
             click.echo(f"warning: {warning}", err=True)
-        click.echo(render_all(configuration), nl=False)
+        with _writing_output():
+            click.echo(render_all(configuration), nl=False)
         return 0
     from infinity_v3.server.launch import serve
 
     return serve(configuration)
+
+
+@contextlib.contextmanager
+def _writing_output() -> Iterator[None]:
+    """Turn a failure to print an answer into one sentence.
+
+    Raises:
+        RunFailedError: it could not be written whole.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        # What is still buffered would fail again when the process ends.
+        with contextlib.suppress(OSError), Path(os.devnull).open("wb") as devnull:
+            os.dup2(devnull.fileno(), 1)
+        raise RunFailedError(f"the output could not be written: {error.strerror}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -134,9 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _end_process(code: int) -> NoReturn:
     """Leave without tearing the interpreter down: native threads may still be running."""
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn, Protocol
 import msgspec
 import orjson
 
-from infinity_v3.server.errors import malformed
+from infinity_v3.server.errors import HttpError, malformed
 from infinity_v3.server.negotiation import JSON_TYPE
 
 MAX_DEPTH = 64
@@ -61,7 +61,9 @@ def _refuse_constant(name: str) -> NoReturn:
 def _decode_msgpack(body: bytes) -> object:
     try:
         return msgspec.msgpack.decode(body)
-    except (msgspec.DecodeError, RecursionError, ValueError, OverflowError, TypeError) as error:
+    except RecursionError:
+        raise _too_deep() from None
+    except (msgspec.DecodeError, ValueError, OverflowError, TypeError) as error:
         # TypeError: a map key that cannot be hashed.
         raise malformed(f"the body is not valid MessagePack: {error}") from None
 
@@ -77,7 +79,11 @@ def check_tree(value: object) -> None:
         level = [child for node in level for child in _containers(node)]
         if not level:
             return
-    raise malformed(f"the body is nested more than {MAX_DEPTH} levels deep")
+    raise _too_deep()
+
+
+def _too_deep() -> HttpError:
+    return malformed(f"the body is nested more than {MAX_DEPTH} levels deep")
 
 
 def _containers(node: object) -> list[object]:

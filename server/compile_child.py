@@ -5,10 +5,12 @@ import logging
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError, UsageError
@@ -17,6 +19,7 @@ from infinity_v3.server.cache_key import CompileOrder
 _log = logging.getLogger("infinity_v3")
 _EXTRA_MODULES = ("transformers", "safetensors", "huggingface_hub")
 _ERRORS: Mapping[int, type[InfinityError]] = {2: UsageError, 3: RefusedError}
+_CLEAN_UP_S = 10.0
 _KEPT_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_.*|TZ|TMPDIR|XDG_CACHE_HOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"
     r"HF_(TOKEN|HOME|HUB_.*|ENDPOINT)|(HTTP|HTTPS|NO|ALL)_PROXY|(http|https|no|all)_proxy|SSL_CERT_(FILE|DIR)|"
@@ -32,6 +35,7 @@ class CompileChild:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._is_stopped = False
+        self._is_idle = threading.Event()
 
     def run(self, order: CompileOrder, out: Path) -> None:
         """Compile into `out` and wait for the end.
@@ -43,23 +47,39 @@ class CompileChild:
         command = [sys.executable, "-m", "infinity_v3.compiler.cli", *_arguments(order, out)]
         _log.info("compiling once: %s", _pasteable(order, out))
         with self._start(command) as process:
-            assert process.stdout is not None, "the child's output is a pipe; this is a bug"
-            last_error = _forward(process.stdout)
-            code = process.wait()
+            try:
+                assert process.stdout is not None, "the child's output is a pipe; this is a bug"
+                last_error = _forward(process.stdout)
+                code = process.wait()
+            finally:
+                # Compilers that it started may outlive it; it leads their process group.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                self._is_idle.set()
         if code != 0:
             raise _failure(code, last_error, order)
 
     def stop(self) -> None:
-        """End the compile that is under way, and start no other."""
+        """End the compile that is under way with all it has started, and start no other.
+
+        Blocks until it has cleaned up, for some seconds at most.
+        """
         with self._lock:
             self._is_stopped = True
-            if self._process is not None and self._process.poll() is None:
-                self._process.terminate()
+            process = self._process
+        if process is None or self._is_idle.is_set():
+            return
+        process.terminate()
+        if not self._is_idle.wait(_CLEAN_UP_S):
+            _log.warning("infinity-compile is killed: it did not stop in %g s", _CLEAN_UP_S)
+            process.kill()
+            self._is_idle.wait()
 
     def _start(self, command: list[str]) -> "subprocess.Popen[str]":
         with self._lock:
             if self._is_stopped:
                 raise RunFailedError("the server is going down, nothing is compiled")
+            self._is_idle.clear()
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -69,6 +89,8 @@ class CompileChild:
                     env=scrubbed_environment(os.environ, self._hub_cache),
                     text=True,
                     errors="replace",
+                    # Out of reach of the terminal's Ctrl-C, which is ours to pass on.
+                    start_new_session=True,
                 )
             except OSError as error:
                 raise RunFailedError(f"infinity-compile cannot be started: {error}") from None

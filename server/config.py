@@ -14,12 +14,23 @@ from infinity_v3.server.option_types import (
     IntOrWordType,
     IntType,
     PathType,
+    PatternType,
     SecondsType,
     TextType,
 )
 
 _COUNT = IntType(minimum=1, maximum=2**40)
 _BOOL = BoolType()
+_KEY = PatternType(
+    metavar="KEY",
+    pattern=r"[!-~]([ -~]*[!-~])?",
+    expected="one or more printable ASCII characters, as HTTP headers carry, no blank at the ends",
+)
+_ORIGIN = PatternType(
+    metavar="ORIGIN",
+    pattern=r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\s]+",
+    expected="scheme://host or scheme://host:port, as browsers send it, without a path; or '*'",
+)
 _PORT = IntType(minimum=0, maximum=65535, metavar="PORT")
 
 
@@ -196,14 +207,14 @@ class ServeConfig:
     )
     cors_allow_origin: tuple[str, ...] = opt(
         "Network",
-        TextType(metavar="ORIGIN"),
+        _ORIGIN,
         "Browser origin allowed to call; repeat it for several, '*' or nothing allows any.",
         default=(),
         is_repeatable=True,
     )
     api_key: str | None = opt(
         "Network",
-        TextType(metavar="KEY"),
+        _KEY,
         "Key that clients send as 'Authorization: Bearer KEY'. Prefer the environment: arguments "
         "are visible to other users of the host.",
         default=None,

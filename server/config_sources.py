@@ -65,6 +65,7 @@ def read_environment(
         The layer, and warnings about variables that no option reads.
     """
     by_name = {option.env_name: option for option in options}
+    by_word = [name.removeprefix(_ENV_PREFIX) for name in by_name]
     layer: Layer = {}
     for variable in _UNPREFIXED:
         option = by_name[_ENV_PREFIX + variable]
@@ -75,7 +76,7 @@ def read_environment(
         if not variable.startswith(_ENV_PREFIX) or variable.startswith(_COMPILER_PREFIX):
             continue
         if variable not in by_name:
-            hint = nearest(variable, by_name)
+            hint = nearest(variable.removeprefix(_ENV_PREFIX), by_word, prefix=_ENV_PREFIX)
             warnings.append(
                 f"environment variable {variable} is not an option of this server{hint}"
             )
@@ -114,8 +115,7 @@ def _checked(option: Option, where: str, found: object, read: Callable[[], Scala
     except BadValueError as error:
         shown = "***" if option.is_secret else found
         separator = "=" if where.isupper() else " "
-        message = "expected a non-empty value" if option.is_secret else str(error)
-        raise UsageError(f"{where}{separator}{shown}: {message}") from None
+        raise UsageError(f"{where}{separator}{shown}: {error}") from None
 
 
 def read_file(path: Path, options: Sequence[Option]) -> FileLayers:
@@ -225,5 +225,4 @@ class _TableReader:
         try:
             return option.value_type.check(value)
         except BadValueError as error:
-            message = "expected a non-empty string" if option.is_secret else str(error)
-            raise UsageError(f"{where}: {message}") from None
+            raise UsageError(f"{where}: {error}") from None

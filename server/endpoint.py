@@ -11,7 +11,6 @@ import msgspec
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.requests import Schedule, TextOptions, TruncationSide
-from infinity_v3.server.body import ClientGoneError
 from infinity_v3.server.choices import choices_at
 from infinity_v3.server.codec import check_tree, decode
 from infinity_v3.server.context import ServerContext
@@ -33,6 +32,13 @@ class Call(Generic[BodyT]):
     exchange: Exchange
     model: ServedModel
     body: BodyT
+
+
+class ClientGoneError(Exception):
+    """The client left before it was answered."""
+
+
+_TAKES_IDS = re.compile(r"Expected `[^`]*\bint\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +140,7 @@ def _type_error(message: str, value: object, body_type: type[BodyT]) -> HttpErro
     if reason.startswith("Invalid enum value"):
         choices = ", ".join(choices_at(body_type, path))
         return validation(f"`{path}`: {reason}, expected one of {choices}", param=path)
-    if _is_huge_id(path, value):
+    if _TAKES_IDS.search(reason) and _is_huge_id(path, value):
         return validation(
             f"`{path}`: expected an integer of the vocabulary, found a number beyond 64 bits",
             code="invalid_token_id",

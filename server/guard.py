@@ -7,7 +7,8 @@ from infinity_v3.server.errors import Headers, HttpError, HttpErrorKind
 from infinity_v3.server.exchange import Exchange, Reply
 
 _ALLOWED_HEADERS = (
-    "authorization, content-type, content-encoding, accept, x-request-id, traceparent"
+    "authorization, content-type, content-encoding, accept, x-request-id, traceparent, "
+    "request-timeout-ms, request-deadline-ms"
 )
 _EXPOSED_HEADERS = (
     "x-request-id, retry-after, x-compute-type, x-compute-time, x-total-time, "

@@ -3,6 +3,7 @@
 Knows nothing of flag names, sources or precedence.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,25 @@ class TextType:
     def parse(self, text: str) -> str:
         if not text and not self.allow_empty:
             raise BadValueError("expected a value, found an empty one")
+        return text
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise BadValueError(f"expected a string, found {toml_type_name(value)}")
+        return self.parse(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternType:
+    """A text of a certain form, which `expected` names; errors never show the value."""
+
+    pattern: str
+    expected: str
+    metavar: str = "TEXT"
+
+    def parse(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise BadValueError(f"expected {self.expected}")
         return text
 
     def check(self, value: object) -> str:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from infinity_v3.artifacts.errors import InfinityError
 from infinity_v3.server.app import App, all_routes, metrics_routes
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration
@@ -50,7 +52,12 @@ class Server:
         transports = self._start_transports()
         self._install_signals()
         try:
-            self._publish(await self._load())
+            try:
+                self._publish(await self._load())
+            except InfinityError:
+                if self._num_signals:
+                    return 0  # what was loaded is not wanted any more
+                raise
             await self._stop.wait()
             return await self._drain()
         finally:
@@ -88,9 +95,14 @@ class Server:
             os._exit(128 + number)
         _log.info("%s: shutting down", number.name)
         if self._is_loading:
-            self._child.stop()
-            os._exit(0)
-        self._stop.set()
+            # In a thread, so that a second signal is heard while a compile cleans up.
+            threading.Thread(target=self._end_loading, daemon=True).start()
+        else:
+            self._stop.set()
+
+    def _end_loading(self) -> None:
+        self._child.stop()
+        os._exit(0)
 
     async def _load(self) -> "Sequence[StartedModel]":
         from infinity_v3.server.startup import ModelStarter

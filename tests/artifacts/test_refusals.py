@@ -208,7 +208,9 @@ def test_manifest_mutation_is_refused_by_name(
     put(document, path, value)
     manifest_file.write_bytes(canonical(document))
 
-    assert message in refusal_of(artifact_dir)
+    refusal = refusal_of(artifact_dir)
+    assert message in refusal
+    assert refusal.startswith(f"{artifact_dir.resolve()}: artifact.json: ")
 
 
 def _duplicate_target(document: Document) -> None:

@@ -489,6 +489,7 @@ class TestCheckpoints:
         finally:
             server.kill()
         assert not list((tmp_path / "cache" / "compiled").glob("*/artifact.json"))
+        assert "error:" not in server.log
 
     def test_failed_compile_is_one_sentence(self, checkpoint: Path, tmp_path: Path) -> None:
         broken = Path(shutil.copytree(checkpoint, tmp_path / "broken"))

@@ -166,9 +166,9 @@ def test_the_shorter_of_both_stored_limits_wins(tmp_path: Path) -> None:
 
 CONTRADICTIONS = [
     (LoadSettings(sizes=SizeSettings(max_batch_tokens=16385)), "--max-batch-tokens 16385"),
-    (LoadSettings(sizes=SizeSettings(max_batch_tokens=0)), "expected 1 to 16384"),
+    (LoadSettings(sizes=SizeSettings(max_batch_tokens=0)), "expected at most 16384"),
     (LoadSettings(sizes=SizeSettings(max_sequence_length=65)), "--max-sequence-length 65"),
-    (LoadSettings(sizes=SizeSettings(max_sequence_length=0)), "expected 1 to 64"),
+    (LoadSettings(sizes=SizeSettings(max_sequence_length=0)), "expected at most 64"),
     (
         LoadSettings(sizes=SizeSettings(max_sequence_length=20, max_batch_tokens=10)),
         "raise --max-batch-tokens",

@@ -50,6 +50,17 @@ def test_wrong_usage(arguments: tuple[str, ...], fragment: str) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("argument", ["--help", "--version", "--print-config"])
+def test_an_answer_that_cannot_be_written_is_one_sentence(argument: str) -> None:
+    command = [sys.executable, "-m", "infinity_v3.server.cli", argument]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert error_line(done) == "error: the output could not be written: No space left on device"
+
+
 def test_help_and_version() -> None:
     done = run("--help")
     assert done.returncode == 0

@@ -92,11 +92,35 @@ def test_empty_default_prompt_switches_it_off() -> None:
 
 
 def test_repeatable_option_accumulates_on_the_command_line_only(tmp_path: Path) -> None:
-    toml = 'cors-allow-origin = ["a"]\n[serve]\ncors-allow-origin = ["b"]'
-    flags = {**BASE, "cors-allow-origin": ["c", "d"]}
-    assert load(flags, {}, toml, tmp_path).serve.cors_allow_origin == ("b", "c", "d")
-    env = {"INFINITY_CORS_ALLOW_ORIGIN": "e"}
-    assert load(flags, env, toml, tmp_path).serve.cors_allow_origin == ("e", "c", "d")
+    toml = 'cors-allow-origin = ["a://a"]\n[serve]\ncors-allow-origin = ["b://b"]'
+    flags = {**BASE, "cors-allow-origin": ["c://c", "null"]}
+    found = load(flags, {}, toml, tmp_path).serve.cors_allow_origin
+    assert found == ("b://b", "c://c", "null")
+    env = {"INFINITY_CORS_ALLOW_ORIGIN": "*"}
+    found = load(flags, env, toml, tmp_path).serve.cors_allow_origin
+    assert found == ("*", "c://c", "null")
+
+
+@pytest.mark.parametrize("origin", ["foo", "https://a/b", "https://", "https://a b", ""])
+def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+    with pytest.raises(UsageError, match=r"^--cors-allow-origin.*expected scheme://host"):
+        load({**BASE, "cors-allow-origin": [origin]})
+
+
+@pytest.mark.parametrize("key", ["é", "a\nb", " a", "a ", "a\x00"])
+def test_a_key_that_no_client_can_send_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"^--api-key \*\*\*: expected one or more printable"
+    ) as caught:
+        load({**BASE, "api-key": [key]})
+    assert repr(key) not in str(caught.value)
+
+
+def test_a_misspelt_variable_is_compared_without_its_prefix() -> None:
+    (warning,) = load(BASE, {"INFINITY_NOSUCH": "1"}).warnings
+    assert "did you mean" not in warning
+    (warning,) = load(BASE, {"INFINITY_PROT": "1"}).warnings
+    assert warning.endswith("; did you mean INFINITY_PORT?")
 
 
 def test_model_tables(tmp_path: Path) -> None:
@@ -166,7 +190,7 @@ def test_seconds_accept_integers(tmp_path: Path) -> None:
         ({**BASE, "http2": ["maybe"]}, {}, ["--http2 maybe", "true or false"]),
         ({**BASE, "drain-timeout": ["nan"]}, {}, ["--drain-timeout nan"]),
         ({**BASE, "body-read-timeout": ["0"]}, {}, ["--body-read-timeout 0"]),
-        ({**BASE, "api-key": [""]}, {}, ["--api-key", "non-empty"]),
+        ({**BASE, "api-key": [""]}, {}, ["--api-key ***", "expected one or more"]),
         (BASE, {"INFINITY_API_KEY": ""}, ["INFINITY_API_KEY", "unset it"]),
         ({**BASE, "torch-device": ["cuda"]}, {}, ["expected one of auto, cpu, found"]),
         ({**BASE, "pooling": ["splade"]}, {}, ["--pooling splade", "last-token, found"]),
@@ -219,7 +243,7 @@ def test_refusals(flags: dict[str, list[str]], env: dict[str, str], fragments: l
         ("[model]\nmodel-id = 'a'", "expected tables [[model]]"),
         ("serve = 1", "expected a table [serve]"),
         ("x = ", "not a TOML file"),
-        ("api-key = ''", "expected a non-empty string"),
+        ("api-key = ''", "expected one or more printable"),
     ],
 )
 def test_file_refusals(toml: str, fragment: str, tmp_path: Path) -> None:

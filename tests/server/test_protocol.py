@@ -1,6 +1,7 @@
 """What holds for every request: methods, keys, bodies, compression, limits. Over real sockets."""
 
 import gzip
+import http.client
 import json
 import socket
 import threading
@@ -511,3 +512,20 @@ def test_no_thread_is_left_over(start_server: StartServer) -> None:
     while any("infinity" in thread.name for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("path", ["/embed", "/v1/embeddings"])
+def test_half_a_body_is_answered_in_json(start_server: StartServer, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    with start_server() as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+            connection.sendall(head.encode() + b"content-length: 300\r\n\r\n" + GOOD[:5])
+            connection.shutdown(socket.SHUT_WR)
+            reply = http.client.HTTPResponse(connection)
+            reply.begin()
+            answer = json.loads(reply.read())
+        metrics = client.get("/metrics").body.decode()
+    assert (reply.status, reply.headers["connection"]) == (400, "close")
+    assert reply.headers["x-request-id"]
+    assert "broke off" in json.dumps(answer)
+    assert 'infinity_rejected_total{model="",reason="malformed"} 1' in metrics

@@ -436,3 +436,9 @@ def test_openapi_lists_every_route(client: Client) -> None:
     assert listed == expected
     references = json.dumps(document).split('"#/components/schemas/')[1:]
     assert {text.split('"')[0] for text in references} <= set(document["components"]["schemas"])
+
+
+def test_a_route_without_ids_does_not_speak_of_them(client: Client) -> None:
+    answer = client.post("/tokenize", {"inputs": [2**64]})
+    assert answer.status == 422
+    assert "vocabulary" not in answer.json["error"]

@@ -158,6 +158,9 @@ def test_depth_limit() -> None:
     check_tree(_nested(64))
     with pytest.raises(HttpError, match="64"):
         check_tree(_nested(65))
+    far_too_deep = b"\x91" * 100_000 + b"\x01"
+    with pytest.raises(HttpError, match="nested more than 64 levels deep"):
+        decode(far_too_deep, "application/msgpack")
 
 
 @pytest.mark.parametrize(
