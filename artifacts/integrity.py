@@ -17,6 +17,7 @@ from infinity_v3.artifacts.os_errors import os_errors_as_run_failed
 from infinity_v3.artifacts.tree import Tree
 
 _ROOT = 0
+_AGAIN = "copy the artifact here again, or compile the checkpoint again"
 _SETTLED_NS = 100_000_000
 """File systems tick more coarsely than in nanoseconds: a file changed this recently may change
 again without its state telling."""
@@ -84,9 +85,9 @@ def check_digests(tree: Tree, manifest: Manifest, memo: DigestMemo, policy: Dige
 
 def _check_size(tree: Tree, entry: FileEntry, status: os.stat_result | None) -> None:
     if status is None:
-        raise _refuse(tree, entry.path, "listed in artifact.json, but absent")
+        raise _refuse(tree, entry.path, f"listed in artifact.json, but absent; {_AGAIN}")
     if status.st_size != entry.num_bytes:
-        found = f"expected {entry.num_bytes} bytes, found {status.st_size}"
+        found = f"expected {entry.num_bytes} bytes, found {status.st_size}; {_AGAIN}"
         raise _refuse(tree, entry.path, found)
 
 
@@ -94,9 +95,9 @@ def _check_digest(tree: Tree, entry: FileEntry, state: FileState) -> None:
     with os_errors_as_run_failed("read", tree.root / entry.path):
         digest, hashed = sha256_beneath(tree.root, entry.path)
     if hashed != state:
-        raise _refuse(tree, entry.path, "it changed while it was checked")
+        raise _refuse(tree, entry.path, "it changed while it was checked; open it again")
     if digest != entry.sha256:
-        raise _refuse(tree, entry.path, f"expected sha256 {entry.sha256}, found {digest}")
+        raise _refuse(tree, entry.path, f"expected sha256 {entry.sha256}, found {digest}; {_AGAIN}")
 
 
 def _directories_of(entries: Mapping[str, FileEntry]) -> set[str]:

@@ -21,7 +21,8 @@ class RequestLog:
                 self._descriptor = os.open(path, flags, 0o640)
             except OSError as error:
                 raise RunFailedError(
-                    f"--request-log {path}: cannot be opened: {error.strerror}"
+                    f"--request-log {path}: cannot be opened: {error.strerror}; name a file in a "
+                    "directory that this process can write to"
                 ) from None
 
     @property
