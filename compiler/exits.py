@@ -4,11 +4,12 @@ Knows nothing of what the command does.
 """
 
 import errno
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import InfinityError
@@ -19,24 +20,28 @@ EXIT_INTERRUPTED = 130
 
 
 def run_to_exit_code(command: Callable[[], None]) -> int:
-    """Run a command to its end.
+    """Run a command to its end; what it writes to stdout appears when it has returned.
 
     Returns:
         0 when it returned; the error's own code for an `InfinityError`; 130 after Ctrl-C and 128 +
             number after another signal; 1 for I/O errors and for a bug, which alone prints a
             traceback.
     """
+    if sys.stderr is None:  # closed; and its number must not go to the next file that is opened
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stdout is None:  # closed by whoever started the program; nothing could be reported
+        return _fail("standard output is closed; redirect it, if only to /dev/null", EXIT_FAILED)
     try:
         with signals_as_exceptions():
-            command()
-            sys.stdout.flush()
+            results = io.StringIO()
+            with redirect_stdout(results):
+                command()
+            _write_results(results.getvalue())
     except InfinityError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, TerminatedError) as error:
         return _interrupted(error)
     except OSError as error:
-        if error.filename is None:
-            _discard_stdout()  # it may be the results that could not be written
         return _fail(describe_os_error(error), EXIT_FAILED)
     except MemoryError:
         return _fail("out of memory; free some or compile a smaller model", EXIT_FAILED)
@@ -55,8 +60,19 @@ def describe_os_error(error: OSError) -> str:
     reason = (error.strerror or str(error) or type(error).__name__).lower()
     where = f"{error.filename}: " if error.filename is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{where}{reason}; free some space there or choose another --out"
+        return f"{where}{reason}; free some space there"
     return f"{where}{reason}"
+
+
+def _write_results(text: str) -> None:
+    """Write at once what the command said, so that a failure to do so is known for what it is."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        _discard_stdout()
+        error.filename = "standard output"
+        raise
 
 
 def _interrupted(error: BaseException) -> int:

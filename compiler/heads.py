@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import PoolingMode
+from infinity_v3.compiler.loaded_weights import refuse_not_finite, refuse_whole_numbers
 from infinity_v3.compiler.operators import POOL, POOL_MODES
+from infinity_v3.compiler.safetensors_header import read_tensor_headers
 from infinity_v3.model_specs.dense_config import Activation, DenseLayer
 
 _ACTIVATIONS: dict[Activation, type[nn.Module]] = {
@@ -74,7 +76,8 @@ def load_dense(layer: DenseLayer) -> nn.Module:
     """A dense module of a sentence-transformers checkpoint, in float32.
 
     Raises:
-        UsageError: the weights are not those that its config.json announces.
+        UsageError: the weights are not those that its config.json announces, finite and
+            floating-point.
     """
     weights = load_file(layer.weights)
     expected: dict[str, tuple[int, ...]] = {
@@ -88,6 +91,11 @@ def load_dense(layer: DenseLayer) -> nn.Module:
             f"{layer.weights}: expected the tensors {expected}, found {found}; "
             "take both files from one checkpoint"
         )
+    refuse_whole_numbers(
+        layer.weights,
+        {entry.name: entry.dtype for entry in read_tensor_headers(layer.weights)},
+    )
+    refuse_not_finite(layer.weights, weights.items())
     linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.has_bias)
     linear.load_state_dict(
         {name.removeprefix("linear."): tensor.float() for name, tensor in weights.items()}

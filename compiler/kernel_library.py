@@ -6,13 +6,14 @@ Knows nothing of models.
 import hashlib
 import os
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from uuid import uuid4
 
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 from infinity_v3.compiler.toolchain import find_cxx
 
 KERNEL_ABI = "1"
@@ -83,10 +84,10 @@ def _compile(target: CpuTarget, library: KernelLibrary, torch_root: Path) -> Non
     library.path.parent.mkdir(parents=True, exist_ok=True)
     with (
         resources.as_file(resources.files("infinity_v3.compiler.kernels")) as sources,
-        tempfile.TemporaryDirectory(dir=library.path.parent) as scratch,
+        scratch_folder(library.path.parent / uuid4().hex) as scratch,
     ):
-        built = Path(scratch) / library.path.name
-        _run_compiler(_command(target, library, torch_root, sources, built))
+        built = scratch / library.path.name
+        _run_compiler(_command(target, library, torch_root, sources, built), scratch)
         # Another process may have been as fast: same bytes, either may win.
         built.replace(library.path)
 
@@ -109,8 +110,9 @@ def _command(
     ]
 
 
-def _run_compiler(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _run_compiler(command: list[str], scratch: Path) -> None:
+    environment = os.environ | {TEMPORARY: str(scratch)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         tail = "\n".join(done.stderr.splitlines()[-20:])
         raise RunFailedError(

@@ -20,6 +20,7 @@ from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.provenance import build_record
 from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_reference
 from infinity_v3.compiler.request import CompileRequest
+from infinity_v3.compiler.tokenizer import open_tokenizer, vocabulary_warnings
 from infinity_v3.compiler.tokenizer_copy import copy_tokenizer
 from infinity_v3.compiler.verify import refuse_failed, verify_target
 from infinity_v3.model_specs.embedding_head import EmbeddingHead, resolve_embedding_head
@@ -40,10 +41,11 @@ class CompilePlan:
     head: EmbeddingHead
     limit: LengthLimit
     targets: tuple[CpuTarget, ...]
+    tokenizer_warnings: tuple[str, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self.head.warnings, *self.limit.warnings)
+        return (*self.head.warnings, *self.limit.warnings, *self.tokenizer_warnings)
 
 
 def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
@@ -95,7 +97,13 @@ def plan_compile(request: CompileRequest, progress: Progress) -> CompilePlan:
         head=head,
         limit=length_limit(config, spec, request.max_sequence_length),
         targets=runnable_targets(request.targets),
+        tokenizer_warnings=_tokenizer_warnings(config),
     )
+
+
+def _tokenizer_warnings(config: HubConfig) -> tuple[str, ...]:
+    file = config.tokenizer.tokenizer
+    return vocabulary_warnings(open_tokenizer(file), file.name, config.model.vocab_size)
 
 
 def verify_stage(

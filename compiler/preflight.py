@@ -46,4 +46,12 @@ def check_configuration(request: CompileRequest) -> None:
     """
     path = Path(request.checkpoint).expanduser()
     if path.is_dir():
-        match(read_hub_config(path.resolve()), task=request.task)
+        config = read_hub_config(path.resolve())
+        match(config, task=request.task)
+        _check_tokenizer(config.tokenizer.tokenizer)
+
+
+def _check_tokenizer(file: Path) -> None:
+    from infinity_v3.compiler.tokenizer import open_tokenizer  # compiled code, as it is needed
+
+    open_tokenizer(file)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+
+from infinity_v3.compiler.tokenizer import open_tokenizer
 
 _SEED = 20_240_229
 _EAGER_LIMIT = 2048
@@ -63,7 +64,8 @@ def make_probes(
     """Build the probes of one checkpoint.
 
     Args:
-        tokenizer_file: tokenizer.json.
+        tokenizer_file: tokenizer.json; texts that it gives ids beyond the table are left out.
+        vocab_size: rows of the model's word embedding.
         max_tokens: longest input the artifact takes.
         windows: attention windows of the model, whose neighbours become lengths.
         avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like
@@ -74,7 +76,7 @@ def make_probes(
         np.arange(vocab_size, dtype=np.int64), np.fromiter(avoid, np.int64, len(avoid))
     )
     lengths = _lengths(max_tokens, windows)
-    ids = _text_ids(tokenizer_file, max_tokens)
+    ids = [row for row in _text_ids(tokenizer_file, max_tokens) if row.max() < vocab_size]
     ids += [rng.choice(pool, length) for length in lengths]
     ids += [np.full(min(max_tokens, 33), pool[len(pool) // 2])]
     if max_tokens > _EAGER_LIMIT:
@@ -94,7 +96,7 @@ def _lengths(max_tokens: int, windows: tuple[int, ...]) -> list[int]:
 
 
 def _text_ids(tokenizer_file: Path, max_tokens: int) -> list[NDArray[np.int64]]:
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer = open_tokenizer(tokenizer_file)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     encoded = [

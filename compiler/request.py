@@ -13,6 +13,8 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+MAX_THREADS = 4096
+"""Beyond any machine, and below what the operating system gives one process."""
 COMPILED_KINDS = (Kind.EMBEDDING,)
 COMPILED_POOLINGS = tuple(mode for mode in PoolingMode if mode is not PoolingMode.SPLADE)
 
@@ -184,7 +186,7 @@ class CompileRequest:
         _check_unique("target", self.targets)
         _check_unique("pooling", [mode.value for mode in self.pooling])
         _check_at_least("max-sequence-length", self.max_sequence_length, 1)
-        _check_at_least("threads", self.threads, 1)
+        _check_threads(self.threads)
         _check_at_least("embed-limit-mb", self.embed_limit_mb, 0)
         _check_kind(self.task)
         _check_poolings(self.pooling)
@@ -215,6 +217,13 @@ def _check_unique(key: str, values: Iterable[str]) -> None:
 def _check_at_least(key: str, value: int | None, lowest: int) -> None:
     if value is not None and value < lowest:
         raise UsageError(f"--{key}: expected a whole number from {lowest}, found {value}")
+
+
+def _check_threads(value: int | None) -> None:
+    if value is not None and not 1 <= value <= MAX_THREADS:
+        raise UsageError(
+            f"--threads: expected a whole number from 1 to {MAX_THREADS}, found {value}"
+        )
 
 
 def _check_kind(kind: Kind | None) -> None:

@@ -5,6 +5,7 @@ Knows nothing of what the keys mean.
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,17 @@ class JsonObject:
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
             self.refuse(key, f"a whole number from {minimum} to {maximum}")
         return value
+
+    def require_positive(self, key: str) -> None:
+        """Refuse anything but a finite number above 0 at `key`, which may be absent."""
+        value = self.values.get(key)
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.refuse(key, "a finite number above 0")
+        # Not isfinite(), which whole numbers beyond a float overflow.
+        if not 0 < value <= sys.float_info.max:
+            self.refuse(key, "a finite number above 0")
 
     def text(self, key: str) -> str | None:
         """The string at `key`, None when absent."""

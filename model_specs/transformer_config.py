@@ -113,6 +113,7 @@ def read_transformer_config(file: Path) -> TransformerConfig:
     model_type = config.text("model_type")
     if not model_type:
         config.refuse("model_type", 'a model type such as "bert"')
+    config.require_positive("layer_norm_eps")
     return TransformerConfig(
         file=file,
         model_type=model_type,

@@ -6,6 +6,7 @@ The only file that imports torch._inductor. Knows nothing of checkpoints, heads 
 import os
 import re
 import shutil
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -27,10 +28,12 @@ from infinity_v3.compiler.disk_full import is_disk_full
 from infinity_v3.compiler.export import ExportedModel
 from infinity_v3.compiler.kernel_library import KernelLibrary
 from infinity_v3.compiler.operators import define_operators, shim_declaration
+from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 
 ENTRY = "model.so"
 _REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"'"
 """Keeps paths of the build out of the library, so that the same inputs give the same bytes."""
+_PRECOMPILED = "*.gch"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _VECTOR_ISAS = {
     "amx": cpu_vec_isa.VecAMX,
@@ -71,9 +74,10 @@ def build_cpu_engine(
     folder.mkdir(parents=True)
     options = _options(target, kernel, share_weights=share_weights)
     with (
-        _scratch(folder) as scratch,
-        _environment(kernel, scratch),
+        # Outermost: what it cleans up must not be written any more.
         _header_cache(kernel.path.parent.parent / "headers"),
+        scratch_folder(folder / "scratch") as scratch,
+        _environment(kernel, scratch),
         _vector_isa(target.flags.capability),
         _names_without_addresses(),
     ):
@@ -126,16 +130,6 @@ def constant_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextmanager
 def _vector_isa(capability: str) -> Iterator[None]:
     """Let Inductor generate for exactly this vector width.
 
@@ -174,8 +168,14 @@ def _header_cache(folder: Path) -> Iterator[None]:
     usual = codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR
     codecache._HEADER_DIR = str(folder)
     codecache._HEADER_LOCK_DIR = str(folder / "locks")
+    whole = set(folder.glob(_PRECOMPILED))
     try:
         yield
+    except BaseException:
+        # The last one may be cut short, which would fail every later compile.
+        for header in set(folder.glob(_PRECOMPILED)) - whole:
+            header.unlink(missing_ok=True)
+        raise
     finally:
         codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = usual
 
@@ -186,12 +186,16 @@ def _environment(kernel: KernelLibrary, scratch: Path) -> Iterator[None]:
     values = {
         "LIBRARY_PATH": str(kernel.path.parent),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch),
+        TEMPORARY: str(scratch),
     }
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
+    usual = tempfile.tempdir  # Python looks at the variable only once
+    tempfile.tempdir = str(scratch)
     try:
         yield
     finally:
+        tempfile.tempdir = usual
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

@@ -68,6 +68,10 @@ def refusal(
             "--threads: expected a whole number, found 'two'",
         ),
         (
+            ("model", "x", "--out", "o", "--threads", "99999"),
+            "--threads: expected a whole number from 1 to 4096, found 99999",
+        ),
+        (
             ("model", "x", "--out", "o", "--task", "reranker"),
             "--task: reranker is not compiled by this release",
         ),

@@ -210,7 +210,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             {},
             "--max-sequence-length: expected a whole number, found '1_0'",
         ),
-        ({"threads": ("-1",)}, {}, "--threads: expected a whole number from 1, found -1"),
+        ({"threads": ("-1",)}, {}, "--threads: expected a whole number from 1 to 4096, found -1"),
         ({"threads": ("9" * 5000,)}, {}, "--threads: expected a whole number of at most 18 digits"),
         ({"label": ("novalue",)}, {}, "--label: expected KEY=VALUE, found 'novalue'"),
         ({"label": ("k=1", "k=2")}, {}, "--label: 'k' is given twice"),

@@ -42,8 +42,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out/x"),
             1,
-            "error: /out/x: no space left on device; "
-            "free some space there or choose another --out\n",
+            "error: /out/x: no space left on device; free some space there\n",
         ),
         (
             PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
@@ -158,4 +157,42 @@ def test_results_to_a_full_disk() -> None:
         )
         _, err = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert err == "error: no space left on device; free some space there or choose another --out\n"
+    assert err == "error: standard output: no space left on device; free some space there\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is missing")  # noqa: PTH110
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_what_click_prints_to_a_full_disk(option: str) -> None:
+    command = [sys.executable, "-m", "infinity_v3.compiler.cli", option]
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: standard output: no space left on device; free some space there\n"
+
+
+CLOSED = "from infinity_v3.compiler.exits import run_to_exit_code\nimport os, sys\n"
+
+
+def run_in_shell(script: str, redirection: str) -> "subprocess.CompletedProcess[str]":
+    command = f'"$0" -c "$1" {redirection}'
+    return subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, CLOSED + script],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_closed_stdout_is_said_before_anything_starts() -> None:
+    done = run_in_shell("sys.exit(run_to_exit_code(lambda: os._exit(7)))", ">&-")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: standard output is closed; redirect it, if only to /dev/null\n",
+    )
+
+
+def test_a_closed_stderr_hinders_no_result() -> None:
+    script = "sys.exit(run_to_exit_code(lambda: print(sys.stderr.write('x'), 'written')))"
+    done = run_in_shell(script, "2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 written\n", "")

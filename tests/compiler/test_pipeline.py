@@ -24,7 +24,7 @@ from tiny_artifacts import (
     TinyArtifact,
     make_artifact,
 )
-from tiny_checkpoints import make_tiny_checkpoint
+from tiny_checkpoints import make_tiny_checkpoint, set_json_key
 
 WRONG_REFERENCE = """
 from infinity_v3.compiler import reference_outputs
@@ -202,6 +202,18 @@ def test_a_plan_follows_the_request(tmp_path: Path) -> None:
 def test_what_was_assumed_is_a_warning(tmp_path: Path) -> None:
     found = plan(make_tiny_checkpoint("bert", tmp_path / "bert", pooling=None))
     assert any("no pooling is stored" in warning for warning in found.warnings)
+
+
+def test_tokens_beyond_the_models_table_are_a_warning(tmp_path: Path) -> None:
+    checkpoint = make_tiny_checkpoint("bert", tmp_path / "bert")
+    size = json.loads((checkpoint / "config.json").read_bytes())["vocab_size"]
+    file = checkpoint / "tokenizer.json"
+    model = json.loads(file.read_bytes())["model"]
+    model["vocab"]["far"] = 99_999
+    set_json_key(file, "model", model)
+    (warning,) = plan(checkpoint).warnings
+    assert "tokenizer.json: its token ids go up to 99999" in warning
+    assert f"config.json's vocab_size {size} ends at {size - 1}" in warning
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,14 @@ def probes_of(path: Path, max_tokens: int, *, windows: tuple[int, ...] = ()) -> 
     )
 
 
+def test_texts_with_ids_beyond_the_table_are_left_out(tokenizer_file: Path) -> None:
+    special = Tokenizer.from_file(str(tokenizer_file)).encode("").ids
+    size = max(special) + 1
+    probes = make_probes(tokenizer_file, vocab_size=size, max_tokens=16, avoid=frozenset())
+    assert max(int(ids.max()) for ids in probes.ids) < size
+    assert probes.ids[0].tolist() == special
+
+
 def lengths_of(probes: Probes) -> list[int]:
     return [len(ids) for ids in probes.ids]
 

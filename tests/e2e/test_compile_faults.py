@@ -76,6 +76,7 @@ class Compile:
             start_new_session=True,
         )
         self.stderr = ""
+        self.group = self._process.pid
 
     def wait_for_stage(self, name: str) -> None:
         """Read stderr until the line that says a stage began."""
@@ -194,6 +195,45 @@ def test_a_signal_to_the_process_alone_ends_it(
     assert list(shelf.iterdir()) == []
 
 
+def in_group(number: int) -> list[bytes]:
+    """Command lines of the running processes of a process group."""
+    lines = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            if entry.name.isdecimal() and os.getpgid(int(entry.name)) == number:
+                lines.append((entry / "cmdline").read_bytes())  # empty once it has ended
+    return [line for line in lines if line]
+
+
+def wait_for_process(group: int, part: bytes) -> None:
+    deadline_s = time.monotonic() + STAGE_TIMEOUT_S
+    while not any(part in line for line in in_group(group)):
+        assert time.monotonic() < deadline_s, f"no process with {part!r} was started"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [b"varlen_attention.cpp", b"c++-header"])
+def test_no_compiler_and_nothing_of_it_survives(
+    env: dict[str, str], checkpoint: Path, tmp_path: Path, number: signal.Signals, step: bytes
+) -> None:
+    # A cache of its own, so that both steps are taken; the signal reaches the process alone.
+    temporary, cache = tmp_path / "temporary", tmp_path / "cache"
+    temporary.mkdir()
+    env = env | {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache)}
+    arguments = (checkpoint, "--out", tmp_path / "artifact", "--target", TARGET)
+    with compiling(env, *arguments) as running:
+        running.wait_for_stage(BUILD_STAGE)
+        wait_for_process(running.group, step)
+        wait_for_process(running.group, b"cc1plus\0")
+        running.send(number)
+        assert running.wait() == 128 + number, running.stderr
+        assert in_group(running.group) == []
+    assert list(temporary.iterdir()) == []
+    assert list(cache.rglob("*.gch")) == [], "a header that may be cut short fails every compile"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "checkpoint", "temporary"]
+
+
 def test_two_compiles_to_one_path(env: dict[str, str], checkpoint: Path, shelf: Path) -> None:
     arguments = (checkpoint, "--out", shelf / "artifact", "--target", TARGET)
     with compiling(env, *arguments) as first:
@@ -259,6 +299,35 @@ def test_an_unsupported_architecture(env: dict[str, str], checkpoint: Path, shel
     message = refused(env, checkpoint, "--out", shelf / "artifact", code=2)
     assert "bertt" in message
     assert "bert" in message.replace("bertt", "")
+    assert list(shelf.iterdir()) == []
+
+
+def test_a_broken_tokenizer_is_refused_before_torch_is_loaded(
+    env: dict[str, str], checkpoint: Path, shelf: Path
+) -> None:
+    set_json_key(checkpoint / "tokenizer.json", "normalizer", {"type": "Bogus"})
+    with compiling(env, checkpoint, "--out", shelf / "artifact") as running:
+        assert running.wait() == 2, running.stderr
+    expected = f"error: {checkpoint / 'tokenizer.json'}: expected a tokenizer"
+    assert running.stderr.startswith(expected)
+    assert running.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("hidden_act", "nope", "hidden_act: expected an activation of transformers"),
+        ("num_hidden_layers", 1, "expected as many layers as the weights are of"),
+    ],
+)
+def test_what_only_transformers_can_judge_is_refused_before_the_build(
+    env: dict[str, str], checkpoint: Path, shelf: Path, key: str, value: object, found: str
+) -> None:
+    set_json_key(checkpoint / "config.json", key, value)
+    with compiling(env, checkpoint, "--out", shelf / "artifact", "--target", TARGET) as running:
+        assert running.wait() == 2, running.stderr
+    assert the_sentence(running.stderr).startswith(f"{checkpoint / 'config.json'}: {found}")
+    assert BUILD_STAGE not in running.stderr
     assert list(shelf.iterdir()) == []
 
 
