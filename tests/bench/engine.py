@@ -164,6 +164,15 @@ def print_table(rows: Sequence[Row], machine: Mapping[str, object]) -> None:
     for workload in SHAPES:
         cells = (_cell(by_cell, workload, engine) for engine in engines)
         print(f"| {workload} |", *(f"{cell} |" for cell in cells))
+    means = (_mean_ratio(by_cell, engine) for engine in engines)
+    print("| geometric mean of the ratios |", *(f"{mean} |" for mean in means))
+
+
+def _mean_ratio(rows: Mapping[tuple[str, str], Row], engine: str) -> str:
+    if engine == "ours" or (next(iter(SHAPES)), "ours") not in rows:
+        return ""
+    ratios = [rows[name, engine].ms / rows[name, "ours"].ms for name in SHAPES]
+    return f"{statistics.geometric_mean(ratios):.2f}"
 
 
 def _cell(rows: Mapping[tuple[str, str], Row], workload: str, engine: str) -> str:
