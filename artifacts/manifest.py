@@ -99,18 +99,52 @@ class Pooling:
     alternatives: tuple[PoolingMode, ...] = ()
 
 
+class ScoreActivation(str, Enum):
+    """How logits become scores."""
+
+    SIGMOID = "sigmoid"
+    SOFTMAX = "softmax"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateInteraction:
+    """How queries and documents become token vectors (ColBERT; Khattab and Zaharia, 2020).
+
+    Attributes:
+        query_prefix_id, document_prefix_id: put behind the first special token; None = nothing.
+        query_length: queries are cut to it, and filled up to it where they are expanded.
+        document_length: documents are cut to it.
+        query_expansion_id: fills queries up to `query_length`; None = queries keep their length.
+        attends_to_expansion: tokens see the filled-up ones; else these only look.
+        skipped_ids: tokens of documents that get no vector (punctuation), ascending.
+    """
+
+    query_prefix_id: int | None = None
+    document_prefix_id: int | None = None
+    query_length: int | None = None
+    document_length: int | None = None
+    query_expansion_id: int | None = None
+    attends_to_expansion: bool = False
+    skipped_ids: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """What post-processing needs to know. `dimensions` is the width of one output vector."""
+    """What post-processing needs to know.
+
+    `dimensions` is the width of one output vector, `normalize` says that it is divided by its L2
+    norm, `labels` stand in the order of the logits.
+    """
 
     pooling: Pooling | None = None
     dimensions: int | None = None
     normalize: bool = False
     labels: tuple[str, ...] = ()
     problem_type: str | None = None
-    activation: str | None = None
+    activation: ScoreActivation | None = None
     similarity: str | None = None
-    late_interaction: None = None
+    late_interaction: LateInteraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +164,35 @@ class LengthRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairTemplate:
+    """A query and a document as one text: before + query + between + document + after.
+
+    Attributes:
+        adds_special_tokens: the tokenizer puts its special tokens around the text as a whole;
+            False where `before` and `after` hold all there are.
+        is_document_first: the document stands before the query.
+    """
+
+    before: str
+    between: str
+    after: str
+    adds_special_tokens: bool
+    is_document_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
-    """`special_tokens`: "template" when the tokenizer's post-processor adds them, else "none"."""
+    """How texts become tokens.
+
+    `special_tokens`: "template" when the tokenizer's post-processor adds them, else "none".
+    `pair_template`: None = pairs are the tokenizer's own.
+    """
 
     file: str
     length: LengthRule
     special_tokens: str
     truncation_side: str
-    pair_template: str | None = None
+    pair_template: PairTemplate | None = None
     chat_template: str | None = None
 
 
@@ -207,6 +262,7 @@ class ParityBounds:
     min_cosine: float | None = None
     batch_max_abs: float | None = None
     batch_min_cosine: float | None = None
+    max_probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

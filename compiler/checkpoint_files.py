@@ -32,6 +32,7 @@ READ_NAMES = (
     "*.model",
     "chat_template.jinja",
     "chat_template.json",
+    "artifact.metadata",
 )
 MODULE_FOLDERS = "[0-9]*_*"
 MODULE_NAMES = (CONFIG, WEIGHTS)

@@ -8,6 +8,7 @@ import click
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.spelling import nearest
+from infinity_v3.compiler.catalog_command import catalog
 from infinity_v3.compiler.commands import (
     ModelArguments,
     run_inspect,
@@ -132,6 +133,9 @@ def verify(artifact: Path, checkpoint: Path | None, allow_shared: bool, is_json:
 def targets(is_json: bool) -> None:
     """Show which targets this host can build and run, with reasons."""
     run_targets(is_json=is_json)
+
+
+cli.add_command(catalog)
 
 
 def main() -> None:

@@ -17,17 +17,15 @@ from safetensors.torch import save_file
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
 from infinity_v3.compiler.export import TORCH_DTYPES, ExportedModel, export_packed
-from infinity_v3.compiler.heads import PoolingHead, load_dense
 from infinity_v3.compiler.kernel_cache import kernel_cache
 from infinity_v3.compiler.kernel_library import build_kernel_library
 from infinity_v3.compiler.packed import (
-    ATTENTION_NAME,
+    CU_SEQLENS,
+    KEY_COUNTS,
+    ROWS,
     PackedModel,
-    PackedModelWithoutTypes,
-    PackedModelWithTypes,
     install_packed_attention,
 )
-from infinity_v3.compiler.reference import load_encoder
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.pipeline import CompilePlan
@@ -98,16 +96,11 @@ def weights_path(precision: Precision) -> str:
     return f"{WEIGHTS_FOLDER}/{precision.value}.safetensors"
 
 
-def output_names(plan: CompilePlan) -> tuple[str, ...]:
-    """Names of the graph's outputs in order."""
-    return ("pooled", *(f"pooled_{mode.value}" for mode in plan.head.alternatives), "hidden")
-
-
 def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
     return export_packed(
         load_packed(plan, precision),
         precision=precision,
-        output_names=output_names(plan),
+        output_names=plan.task.outputs,
         num_layers=plan.config.model.num_hidden_layers,
         num_positions=plan.limit.rule.max_tokens,
     )
@@ -115,13 +108,21 @@ def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
 
 def load_packed(plan: CompilePlan, precision: Precision) -> PackedModel:
     """Load encoder and head in one precision, in packed form."""
-    encoder = load_encoder(
-        plan.config.encoder_path, dtype=TORCH_DTYPES[precision], attention=ATTENTION_NAME
-    )
-    poolings = (plan.head.modes, *((mode,) for mode in plan.head.alternatives))
-    head = PoolingHead(poolings, [load_dense(layer) for layer in plan.head.dense])
-    packed = PackedModelWithTypes if plan.spec.has_token_types else PackedModelWithoutTypes
-    return packed(encoder, head).eval()
+    loaded = plan.task.load(TORCH_DTYPES[precision])
+    return PackedModel(loaded.encoder, loaded.head, input_names(plan)).eval()
+
+
+def input_names(plan: CompilePlan) -> tuple[str, ...]:
+    """Names of the graph's inputs in order."""
+    wanted = {
+        "input_ids": True,
+        "position_ids": True,
+        "token_type_ids": plan.has_token_types,
+        CU_SEQLENS: True,
+        ROWS: plan.is_causal,
+        KEY_COUNTS: plan.task.has_key_counts,
+    }
+    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 
 def _weight_bytes(exported: ExportedModel) -> int:

@@ -14,6 +14,7 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import PoolingMode
 from infinity_v3.compiler.loaded_weights import refuse_not_finite, refuse_whole_numbers
 from infinity_v3.compiler.operators import POOL, POOL_MODES
+from infinity_v3.compiler.packing import Packing
 from infinity_v3.compiler.safetensors_header import read_tensor_headers
 from infinity_v3.model_specs.dense_config import Activation, DenseLayer
 
@@ -40,17 +41,20 @@ class PoolingHead(nn.Module):
         self.poolings = tuple(poolings)
         self.dense = nn.Sequential(*dense)
 
-    def forward(self, hidden: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, ...]:
-        """(T, D), (B + 1,) int32 -> one (B, D') float32 per pooling."""
-        return tuple(self.dense(self._pool(hidden, cu_seqlens, modes)) for modes in self.poolings)
+    def forward(self, hidden: Tensor, packing: Packing) -> tuple[Tensor, ...]:
+        """(N, D) -> one (B, D') float32 per pooling, then every token's vector (T, D)."""
+        pooled = (self.dense(self._pool(hidden, packing, modes)) for modes in self.poolings)
+        return (*pooled, packing.unfolded(hidden))
 
-    def _pool(self, hidden: Tensor, cu_seqlens: Tensor, modes: tuple[PoolingMode, ...]) -> Tensor:
-        pooled = [_pool_mode(hidden, cu_seqlens, mode) for mode in modes]
+    def _pool(self, hidden: Tensor, packing: Packing, modes: tuple[PoolingMode, ...]) -> Tensor:
+        pooled = [pool(hidden, packing, mode) for mode in modes]
         return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
 
-def _pool_mode(hidden: Tensor, cu_seqlens: Tensor, mode: PoolingMode) -> Tensor:
-    pooled: Tensor = getattr(torch.ops.infinity, POOL)(hidden, cu_seqlens, POOL_MODES[mode])
+def pool(hidden: Tensor, packing: Packing, mode: PoolingMode) -> Tensor:
+    """One vector per text: (N, D) -> (B, D) float32."""
+    operator = getattr(torch.ops.infinity, POOL)
+    pooled: Tensor = operator(hidden, packing.cu_seqlens, packing.rows, POOL_MODES[mode])
     return pooled
 
 

@@ -16,11 +16,23 @@ from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 from infinity_v3.compiler.toolchain import find_cxx
 
-KERNEL_ABI = "1"
+KERNEL_ABI = "2"
 """Raised when the operators' signatures or their meaning change."""
 
-_SOURCES = ("segment_pool.cpp", "varlen_attention.cpp")
-_HEADERS = ("kernel_common.h",)
+_SOURCES = (
+    "disentangled_attention.cpp",
+    "segment_pool.cpp",
+    "splade_pool.cpp",
+    "varlen_attention.cpp",
+)
+_HEADERS = (
+    "kernel_common.h",
+    "position_table.h",
+    "scratch.h",
+    "softmax.h",
+    "tensor_view.h",
+    "tile.h",
+)
 _FLAGS = (
     "-std=c++17",
     "-O3",

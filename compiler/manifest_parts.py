@@ -12,11 +12,9 @@ from infinity_v3.artifacts.manifest import (
     Device,
     FileEntry,
     Graph,
-    Heads,
     Manifest,
     ModelFacts,
     Parity,
-    Pooling,
     Precision,
     Requirements,
     SharedWeights,
@@ -50,7 +48,7 @@ def assemble_manifest(
         name=request.name or default_name(plan),
         kind=plan.kind,
         model=_model(plan),
-        heads=_heads(plan),
+        heads=plan.task.heads,
         prompts=plan.config.prompts,
         tokenizer=_tokenizer(plan),
         graph=_graph(built),
@@ -98,17 +96,8 @@ def _model(plan: CompilePlan) -> ModelFacts:
         num_parameters=plan.checkpoint.num_parameters,
         max_input_tokens=plan.limit.rule.max_tokens,
         position_offset=plan.limit.position_offset,
-        causal=plan.spec.is_causal,
+        causal=plan.is_causal,
         modalities=("text",),
-    )
-
-
-def _heads(plan: CompilePlan) -> Heads:
-    return Heads(
-        pooling=Pooling(modes=plan.head.modes, alternatives=plan.head.alternatives),
-        dimensions=plan.head.dimensions,
-        normalize=plan.head.normalize,
-        similarity=plan.config.similarity or "cosine",
     )
 
 
@@ -119,6 +108,7 @@ def _tokenizer(plan: CompilePlan) -> Tokenizer:
         length=plan.limit.rule,
         special_tokens="template" if files.num_special_tokens else "none",
         truncation_side=files.truncation_side,
+        pair_template=plan.task.pair_template,
         chat_template=CHAT_TEMPLATE_FILE if files.chat_template else None,
     )
 

@@ -1,39 +1,49 @@
 """Torch operators of our own, as the exporter sees them.
 
 Each is a schema, a shape rule, and a plain reference for eager runs. Knows nothing of models. The
-compiled engines call the C++ kernels of the same names instead of the references here.
+compiled engines call the C++ kernels of the same names instead of the references.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from infinity_v3.artifacts.manifest import PoolingMode
+from infinity_v3.compiler.attention_reference import attention_reference, disentangled_reference
+from infinity_v3.compiler.pooling_reference import POOL_MODES, pool_reference, splade_reference
+
+__all__ = [
+    "ATTENTION",
+    "DISENTANGLED",
+    "POOL",
+    "POOL_MODES",
+    "SPLADE",
+    "attention_reference",
+    "define_operators",
+    "disentangled_reference",
+    "pool_reference",
+    "shim_declaration",
+    "splade_reference",
+]
 
 ATTENTION = "varlen_attention"
+DISENTANGLED = "disentangled_attention"
 POOL = "segment_pool"
-_SCHEMAS = {
-    ATTENTION: "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, bool causal, int window,"
-    " float scale) -> Tensor",
-    POOL: "(Tensor hidden, Tensor cu_seqlens, int mode) -> Tensor",
-}
-_SHIMS = {
-    ATTENTION: "AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v,"
-    " AtenTensorHandle cu_seqlens, int32_t causal, int64_t window, double scale",
-    POOL: "AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, int64_t mode",
-}
-POOL_MODES = {
-    PoolingMode.MEAN: 0,
-    PoolingMode.MAX: 1,
-    PoolingMode.MEAN_SQRT_LEN: 2,
-    PoolingMode.WEIGHTED_MEAN: 3,
-    PoolingMode.CLS: 4,
-    PoolingMode.LAST_TOKEN: 5,
-}
-"""Codes shared with segment_pool.cpp."""
-_GATHERED = {POOL_MODES[PoolingMode.CLS]: 0, POOL_MODES[PoolingMode.LAST_TOKEN]: -1}
+SPLADE = "splade_pool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operator:
+    """One operator: `shim` is the C parameter list of its kernel, in the schema's order.
+
+    An optional tensor arrives there as a pointer to a handle, null for None.
+    """
+
+    schema: str
+    shim: str
+    fake: Callable[..., Tensor]
+    reference: Callable[..., Tensor]
 
 
 def define_operators(digest: str | None = None) -> dict[str, torch._ops.OpOverload]:
@@ -47,95 +57,113 @@ def define_operators(digest: str | None = None) -> dict[str, torch._ops.OpOverlo
         The overloads by base name.
     """
     overloads = {}
-    for base in _SCHEMAS:
+    for base, operator in _operators().items():
         name = base if digest is None else f"{base}_{digest}"
         if not hasattr(torch.ops.infinity, name):
-            _define(name, base)
+            _define(name, operator)
         overloads[base] = getattr(torch.ops.infinity, name).default
     return overloads
 
 
 def shim_declaration(base: str, digest: str) -> str:
     """The C declaration of a kernel, as the generated code needs it."""
-    return f"AOTITorchError aoti_torch_cpu_{base}_{digest}({_SHIMS[base]}, AtenTensorHandle* ret)"
+    parameters = f"{_operators()[base].shim}, AtenTensorHandle* ret"
+    return f"AOTITorchError aoti_torch_cpu_{base}_{digest}({parameters})"
 
 
-def _define(name: str, base: str) -> None:
-    torch.library.define(f"infinity::{name}", _SCHEMAS[base])
-    fake, reference = _implementations()[base]
-    torch.library.register_fake(f"infinity::{name}", fake)
-    torch.library.impl(f"infinity::{name}", "CPU", reference)
+def _define(name: str, operator: _Operator) -> None:
+    torch.library.define(f"infinity::{name}", operator.schema)
+    torch.library.register_fake(f"infinity::{name}", operator.fake)
+    torch.library.impl(f"infinity::{name}", "CPU", operator.reference)
 
 
-def _implementations() -> dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]]:
-    """Shape rule and reference of each operator."""
+def _operators() -> dict[str, _Operator]:
     return {
-        ATTENTION: (_fake_attention, attention_reference),
-        POOL: (_fake_pool, pool_reference),
+        ATTENTION: _Operator(
+            schema="(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, Tensor? distance_bias,"
+            " Tensor? rows, bool causal, int window, float scale, float softcap) -> Tensor",
+            shim="AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v,"
+            " AtenTensorHandle cu_seqlens, AtenTensorHandle* distance_bias, AtenTensorHandle* rows,"
+            " int32_t causal, int64_t window, double scale, double softcap",
+            fake=_fake_attention,
+            reference=attention_reference,
+        ),
+        DISENTANGLED: _Operator(
+            schema="(Tensor q, Tensor k, Tensor v, Tensor? pos_key, Tensor? pos_query,"
+            " Tensor delta, Tensor cu_seqlens, float scale) -> Tensor",
+            shim="AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v,"
+            " AtenTensorHandle* pos_key, AtenTensorHandle* pos_query, AtenTensorHandle delta,"
+            " AtenTensorHandle cu_seqlens, double scale",
+            fake=_fake_disentangled,
+            reference=disentangled_reference,
+        ),
+        POOL: _Operator(
+            schema="(Tensor hidden, Tensor cu_seqlens, Tensor? rows, int mode) -> Tensor",
+            shim="AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, AtenTensorHandle* rows,"
+            " int64_t mode",
+            fake=_fake_pool,
+            reference=pool_reference,
+        ),
+        SPLADE: _Operator(
+            schema="(Tensor hidden, Tensor weight, Tensor? bias, Tensor cu_seqlens) -> Tensor",
+            shim="AtenTensorHandle hidden, AtenTensorHandle weight, AtenTensorHandle* bias,"
+            " AtenTensorHandle cu_seqlens",
+            fake=_fake_splade,
+            reference=splade_reference,
+        ),
     }
 
 
 def _fake_attention(  # noqa: PLR0913 - the operator's schema
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, causal: bool, window: int, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    distance_bias: Tensor | None,
+    rows: Tensor | None,
+    causal: bool,
+    window: int,
+    scale: float,
+    softcap: float,
 ) -> Tensor:
+    if distance_bias is not None:
+        _check_dtype("distance_bias", distance_bias, torch.float32)
+    if rows is not None:
+        _check_dtype("rows", rows, torch.int64)
     return q.new_empty(q.shape[0], q.shape[1], v.shape[2])
 
 
-def _fake_pool(hidden: Tensor, cu_seqlens: Tensor, mode: int) -> Tensor:
+def _fake_disentangled(  # noqa: PLR0913 - the operator's schema
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pos_key: Tensor | None,
+    pos_query: Tensor | None,
+    delta: Tensor,
+    cu_seqlens: Tensor,
+    scale: float,
+) -> Tensor:
+    _check_dtype("delta", delta, torch.int32)
+    for name, positions in (("pos_key", pos_key), ("pos_query", pos_query)):
+        if positions is not None:
+            _check_dtype(name, positions, q.dtype)
+    return q.new_empty(v.shape)
+
+
+def _fake_pool(hidden: Tensor, cu_seqlens: Tensor, rows: Tensor | None, mode: int) -> Tensor:
+    if rows is not None:
+        _check_dtype("rows", rows, torch.int64)
     return hidden.new_empty(cu_seqlens.shape[0] - 1, hidden.shape[1], dtype=torch.float32)
 
 
-def attention_reference(  # noqa: PLR0913 - the operator's schema
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, causal: bool, window: int, scale: float
-) -> Tensor:
-    """Attention within each sequence, one at a time.
-
-    Args:
-        q: (T, H, D); k, v: (T, Hkv, D) with H a multiple of Hkv.
-        cu_seqlens: (B + 1,) int32.
-        window: negative for none; else keys with |i - j| <= window, or 0 <= i - j < window when
-            causal.
-
-    Returns:
-        (T, H, Dv), the dtype of q.
-    """
-    out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
-    for start, stop in pairwise(cu_seqlens.tolist()):
-        mask = _visible(stop - start, causal, window)
-        query, key, value = (x[start:stop].transpose(0, 1)[None] for x in (q, k, v))
-        result = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-        )
-        out[start:stop] = result[0].transpose(0, 1)
-    return out
+def _fake_splade(hidden: Tensor, weight: Tensor, bias: Tensor | None, cu_seqlens: Tensor) -> Tensor:
+    _check_dtype("weight", weight, hidden.dtype)
+    if bias is not None:
+        _check_dtype("bias", bias, hidden.dtype)
+    return hidden.new_empty(cu_seqlens.shape[0] - 1, weight.shape[0], dtype=torch.float32)
 
 
-def _visible(length: int, causal: bool, window: int) -> Tensor | None:
-    distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
-    if causal:
-        return (distance >= 0) & (distance < (length if window < 0 else window))
-    return None if window < 0 else distance.abs() <= window
-
-
-def pool_reference(hidden: Tensor, cu_seqlens: Tensor, mode: int) -> Tensor:
-    """Pool each sequence's tokens: (T, D) -> (B, D) float32, see POOL_MODES.
-
-    An empty sequence yields zeros.
-    """
-    bounds = pairwise(cu_seqlens.tolist())
-    return torch.stack([_pool_one(hidden[i:j].float(), mode) for i, j in bounds])
-
-
-def _pool_one(tokens: Tensor, mode: int) -> Tensor:
-    length = tokens.shape[0]
-    if length == 0:
-        return tokens.new_zeros(tokens.shape[1])
-    if mode in _GATHERED:
-        return tokens[_GATHERED[mode]]
-    if mode == POOL_MODES[PoolingMode.MAX]:
-        return tokens.amax(0)
-    if mode == POOL_MODES[PoolingMode.WEIGHTED_MEAN]:
-        weights = torch.arange(1, length + 1, dtype=torch.float32)[:, None]
-        return (tokens * weights).sum(0) / weights.sum()
-    divisor = float(length) if mode == POOL_MODES[PoolingMode.MEAN] else length**0.5
-    return tokens.sum(0) / divisor
+def _check_dtype(name: str, tensor: Tensor, expected: torch.dtype) -> None:
+    """Fail while exporting what the kernel would refuse while serving."""
+    if tensor.dtype != expected:
+        raise TypeError(f"{name}: expected {expected}, found {tensor.dtype}; convert it before")

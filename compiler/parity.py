@@ -5,6 +5,7 @@ Knows nothing of engines or models.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,41 @@ from infinity_v3.artifacts.manifest import ParityBounds, Precision
 Outputs = Mapping[str, NDArray[np.float32]]
 """One input's outputs by name: vectors (D,), token outputs (S, D)."""
 
+
+class OutputKind(Enum):
+    """How an output is compared.
+
+    Attributes:
+        VECTORS: normalised first; by its cosine in half precision.
+        RAW: as it is, relative to max(1, |reference|); by its cosine in half precision.
+        TOKENS: RAW, a row per token.
+        LOGITS: RAW; in half precision by the probabilities that they give.
+        TOKEN_LOGITS: LOGITS, a row per token.
+    """
+
+    VECTORS = "vectors"
+    RAW = "raw"
+    TOKENS = "tokens"
+    LOGITS = "logits"
+    TOKEN_LOGITS = "token logits"
+
+    @property
+    def is_per_token(self) -> bool:
+        return self in (OutputKind.TOKENS, OutputKind.TOKEN_LOGITS)
+
+    @property
+    def is_logits(self) -> bool:
+        return self in (OutputKind.LOGITS, OutputKind.TOKEN_LOGITS)
+
+
 _BOUNDS = {
     Precision.FLOAT32: ParityBounds(max_abs=2e-5, batch_max_abs=1e-5),
-    Precision.BFLOAT16: ParityBounds(min_cosine=0.999, batch_min_cosine=0.9999),
+    Precision.BFLOAT16: ParityBounds(
+        min_cosine=0.999, batch_min_cosine=0.9999, max_probability=2e-2
+    ),
 }
-TOKEN_MAX_RELATIVE = 5e-5
-"""Float32 token outputs: absolute difference at most this times max(1, |reference|)."""
+RAW_MAX_RELATIVE = 5e-5
+"""Float32 outputs that are not normalised: absolute difference at most this times max(1, |x|)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,80 +80,111 @@ def bounds_of(precision: Precision) -> ParityBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Worst figures of one output over all probes, each with the probe that gave it."""
+class Worst:
+    """The worst figure over all probes, and the probe that gave it."""
 
-    max_abs: float
-    max_abs_at: int
-    min_cosine: float
-    min_cosine_at: int
+    value: float
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Worst figures of one output over all probes; `probability` is None for what is no logits."""
+
+    max_abs: Worst
+    min_cosine: Worst
+    max_probability: Worst | None
     is_finite: bool
 
 
 def compare(
-    found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]], *, tokens: bool
+    found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]], kind: OutputKind
 ) -> Comparison:
-    """Compare an output probe by probe.
-
-    Args:
-        tokens: token outputs are compared as they are, relative to max(1, |expected|); vectors are
-            normalised first.
-    """
-    deviations, cosines, finite = [], [], True
-    for left, right in zip(found, expected, strict=True):
-        a, b = left.astype(np.float64), right.astype(np.float64)
-        finite = finite and bool(np.isfinite(a).all())
-        cosines.append(float(_cosine(a, b).min()))
-        difference = (
-            np.abs(a - b) / np.maximum(1.0, np.abs(b)) if tokens else np.abs(_unit(a) - _unit(b))
-        )
-        deviations.append(float(difference.max()))
+    """Compare an output probe by probe."""
+    pairs = [
+        (left.astype(np.float64), right.astype(np.float64))
+        for left, right in zip(found, expected, strict=True)
+    ]
+    # Unlike Python's max, numpy's keeps NaN wherever it stands.
+    probabilities = (
+        _largest([_difference(_probabilities(a), _probabilities(b)) for a, b in pairs])
+        if kind.is_logits
+        else None
+    )
+    cosines = [float(_cosine(a, b).min()) for a, b in pairs]
     return Comparison(
-        max_abs=float(np.max(deviations)),  # unlike Python's max, keeps NaN wherever it stands
-        max_abs_at=int(np.argmax(deviations)),
-        min_cosine=float(np.min(cosines)),
-        min_cosine_at=int(np.argmin(cosines)),
-        is_finite=finite,
+        max_abs=_largest([_deviation(a, b, kind) for a, b in pairs]),
+        min_cosine=Worst(value=float(np.min(cosines)), at=int(np.argmin(cosines))),
+        max_probability=probabilities,
+        is_finite=all(bool(np.isfinite(a).all()) for a, _ in pairs),
     )
 
 
 def judge_reference(
-    name: str, found: Comparison, bounds: ParityBounds, *, tokens: bool
+    name: str, found: Comparison, bounds: ParityBounds, kind: OutputKind
 ) -> list[str]:
     """Sentences for every bound towards the reference that an output breaks."""
-    checks = []
+    sentences = []
     if bounds.max_abs is not None:
-        allowed = TOKEN_MAX_RELATIVE if tokens else bounds.max_abs
-        checks.append(_above(f"{name}: difference from the reference", found, allowed))
-    if bounds.min_cosine is not None:
-        checks.append(_below(f"{name}: cosine to the reference", found, bounds.min_cosine))
-    return [sentence for broken, sentence in checks if broken]
+        allowed = bounds.max_abs if kind is OutputKind.VECTORS else RAW_MAX_RELATIVE
+        sentences += _above(f"{name}: difference from the reference", found.max_abs, allowed)
+    if bounds.min_cosine is not None and not kind.is_logits:
+        sentences += _below(f"{name}: cosine to the reference", found.min_cosine, bounds.min_cosine)
+    return sentences + _judge_probability(f"{name}: difference from the reference", found, bounds)
 
 
-def judge_batching(name: str, found: Comparison, bounds: ParityBounds) -> list[str]:
+def judge_batching(
+    name: str, found: Comparison, bounds: ParityBounds, kind: OutputKind
+) -> list[str]:
     """Sentences for every bound between alone and batched that an output breaks."""
-    checks = [(not found.is_finite, f"{name}: an output is not finite")]
+    sentences = [] if found.is_finite else [f"{name}: an output is not finite"]
+    what = f"{name}: difference alone against batched"
     if bounds.batch_max_abs is not None:
-        checks.append(
-            _above(f"{name}: difference alone against batched", found, bounds.batch_max_abs)
-        )
-    if bounds.batch_min_cosine is not None:
-        checks.append(
-            _below(f"{name}: cosine alone against batched", found, bounds.batch_min_cosine)
-        )
-    return [sentence for broken, sentence in checks if broken]
+        sentences += _above(what, found.max_abs, bounds.batch_max_abs)
+    if bounds.batch_min_cosine is not None and not kind.is_logits:
+        what_cosine = f"{name}: cosine alone against batched"
+        sentences += _below(what_cosine, found.min_cosine, bounds.batch_min_cosine)
+    return sentences + _judge_probability(what, found, bounds)
 
 
-def _above(what: str, found: Comparison, bound: float) -> tuple[bool, str]:
-    sentence = f"{what} is {found.max_abs:.3g} on probe {found.max_abs_at}, allowed is {bound:g}"
-    return not found.max_abs <= bound, sentence
+def _judge_probability(what: str, found: Comparison, bounds: ParityBounds) -> list[str]:
+    if bounds.max_probability is None or found.max_probability is None:
+        return []
+    return _above(f"{what} in probability", found.max_probability, bounds.max_probability)
 
 
-def _below(what: str, found: Comparison, bound: float) -> tuple[bool, str]:
-    sentence = (
-        f"{what} is {found.min_cosine:.6f} on probe {found.min_cosine_at}, needed is {bound:g}"
-    )
-    return not found.min_cosine >= bound, sentence
+def _above(what: str, found: Worst, bound: float) -> list[str]:
+    if found.value <= bound:
+        return []
+    return [f"{what} is {found.value:.3g} on probe {found.at}, allowed is {bound:g}"]
+
+
+def _below(what: str, found: Worst, bound: float) -> list[str]:
+    if found.value >= bound:
+        return []
+    return [f"{what} is {found.value:.6f} on probe {found.at}, needed is {bound:g}"]
+
+
+def _largest(values: Sequence[float]) -> Worst:
+    return Worst(value=float(np.max(values)), at=int(np.argmax(values)))
+
+
+def _deviation(a: NDArray[np.float64], b: NDArray[np.float64], kind: OutputKind) -> float:
+    if kind is OutputKind.VECTORS:
+        return _difference(_unit(a), _unit(b))
+    return float((np.abs(a - b) / np.maximum(1.0, np.abs(b))).max())
+
+
+def _difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    return float(np.abs(a - b).max())
+
+
+def _probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Softmax over the last axis, sigmoid for a single label."""
+    if logits.shape[-1] == 1:
+        return 1.0 / (1.0 + np.exp(-np.clip(logits, -700, 700)))
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,3 +194,15 @@ def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((_unit(a) * _unit(b)).sum(axis=-1))
+
+
+def output_kind(name: str) -> OutputKind:
+    """How the output of that name is compared."""
+    known = {
+        "hidden": OutputKind.TOKENS,
+        "logits": OutputKind.LOGITS,
+        "token_logits": OutputKind.TOKEN_LOGITS,
+        "token_vectors": OutputKind.TOKENS,
+        "sparse": OutputKind.RAW,
+    }
+    return known.get(name, OutputKind.VECTORS)

@@ -23,10 +23,13 @@ from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.tokenizer import open_tokenizer, vocabulary_warnings
 from infinity_v3.compiler.tokenizer_copy import copy_tokenizer
 from infinity_v3.compiler.verify import refuse_failed, verify_target
-from infinity_v3.model_specs.embedding_head import EmbeddingHead, resolve_embedding_head
+from infinity_v3.compiler.tasks.factory import make_task
+from infinity_v3.compiler.tasks.task import Task
+from infinity_v3.model_specs.classifier_head import stored_label_count
 from infinity_v3.model_specs.hub_config import HubConfig, read_hub_config
+from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.length_limit import LengthLimit, length_limit
-from infinity_v3.model_specs.registry import match
+from infinity_v3.model_specs.registry import attends_causally, match
 from infinity_v3.model_specs.spec import ModelSpec
 
 
@@ -38,14 +41,24 @@ class CompilePlan:
     config: HubConfig
     spec: ModelSpec
     kind: Kind
-    head: EmbeddingHead
+    task: Task
     limit: LengthLimit
     targets: tuple[CpuTarget, ...]
     tokenizer_warnings: tuple[str, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self.head.warnings, *self.limit.warnings, *self.tokenizer_warnings)
+        return (*self.task.warnings, *self.limit.warnings, *self.tokenizer_warnings)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether attention sees only the past."""
+        return attends_causally(self.config, self.spec)
+
+    @property
+    def has_token_types(self) -> bool:
+        """Whether the graph takes token types: a table of one row adds the same to all."""
+        return self.spec.has_token_types and (self.config.model.type_vocab_size or 0) > 1
 
 
 def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
@@ -62,8 +75,8 @@ def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
         built = build_targets(plan, request, writer.stage, progress)
         draft = assemble_manifest(plan, request, built, writer.stage)
         writer.write_manifest(draft)
-        reference = compute_reference(plan.config, plan.head, plan.limit, progress)
-        reports = verify_stage(writer.stage, draft, reference, built, request, progress)
+        reference = compute_reference(plan, progress)
+        reports = verify_stage(plan, writer.stage, draft, reference, built, progress)
         refuse_failed(reports)
         with progress.stage("publish"):
             return writer.commit(
@@ -82,21 +95,32 @@ def plan_compile(request: CompileRequest, progress: Progress) -> CompilePlan:
     """
     checkpoint = open_checkpoint(request, progress)
     config = read_hub_config(checkpoint.path)
-    spec = match(config, task=request.task)
-    head = resolve_embedding_head(
-        config,
-        spec,
-        pooling=request.pooling[0] if request.pooling else None,
-        alternatives=request.pooling[1:],
-    )
+    return make_plan(checkpoint, config, request, targets=runnable_targets(request.targets))
+
+
+def make_plan(
+    checkpoint: Checkpoint,
+    config: HubConfig,
+    request: CompileRequest,
+    *,
+    targets: tuple[CpuTarget, ...],
+) -> CompilePlan:
+    """Decide kind, head and length of an opened checkpoint.
+
+    Raises:
+        UsageError: the checkpoint cannot be compiled as asked.
+    """
+    spec = match(config)
+    num_labels = stored_label_count({name: t.shape for name, t in checkpoint.tensors.items()})
+    kind = resolve_kind(config, spec, request.asked_kind, num_labels)
     return CompilePlan(
         checkpoint=checkpoint,
         config=config,
         spec=spec,
-        kind=Kind.EMBEDDING,
-        head=head,
+        kind=kind,
+        task=make_task(config, spec, kind, request, num_labels),
         limit=length_limit(config, spec, request.max_sequence_length),
-        targets=runnable_targets(request.targets),
+        targets=targets,
         tokenizer_warnings=_tokenizer_warnings(config),
     )
 
@@ -107,11 +131,11 @@ def _tokenizer_warnings(config: HubConfig) -> tuple[str, ...]:
 
 
 def verify_stage(
+    plan: CompilePlan,
     stage: Path,
     draft: Manifest,
     reference: ReferenceOutputs,
     built: BuiltTargets,
-    request: CompileRequest,
     progress: Progress,
 ) -> tuple[ParityReport, ...]:
     """Run every built target in a process of its own."""

@@ -10,6 +10,7 @@ from infinity_v3.compiler.kernel_cache import check_kernel_cache
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.toolchain import find_obstacles
 from infinity_v3.model_specs.hub_config import read_hub_config
+from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.registry import match
 
 
@@ -47,7 +48,7 @@ def check_configuration(request: CompileRequest) -> None:
     path = Path(request.checkpoint).expanduser()
     if path.is_dir():
         config = read_hub_config(path.resolve())
-        match(config, task=request.task)
+        resolve_kind(config, match(config), request.asked_kind, None)
         _check_tokenizer(config.tokenizer.tokenizer)
 
 

@@ -34,22 +34,27 @@ class Probes:
 
     Attributes:
         ids: (S,) int64 each, special tokens included.
+        types: (S,) int64 token types of each; None = all zeros.
+        key_counts: how many leading tokens of each are seen; None = all.
         batches: each a list of positions, run as one packed batch besides every input alone.
         referenced: how many of the leading inputs the reference computes; longer ones are compared
             alone against batched.
     """
 
     ids: tuple[NDArray[np.int64], ...]
+    types: tuple[NDArray[np.int64] | None, ...]
+    key_counts: tuple[int | None, ...]
     batches: tuple[tuple[int, ...], ...]
     referenced: int
 
     @property
     def digest(self) -> str:
-        """sha256 over lengths, ids and batches."""
+        """sha256 over lengths, ids, types, key counts and batches."""
         hasher = hashlib.sha256()
-        for row in self.ids:
+        for row, types in zip(self.ids, self.types, strict=True):
             hasher.update(len(row).to_bytes(8, "little") + row.astype("<i8").tobytes())
-        hasher.update(repr(self.batches).encode())
+            hasher.update(b"" if types is None else types.astype("<i8").tobytes())
+        hasher.update(repr((self.key_counts, self.batches)).encode())
         return hasher.hexdigest()
 
 
@@ -60,6 +65,8 @@ def make_probes(
     max_tokens: int,
     windows: tuple[int, ...] = (),
     avoid: frozenset[int],
+    has_token_types: bool = False,
+    has_key_counts: bool = False,
 ) -> Probes:
     """Build the probes of one checkpoint.
 
@@ -70,6 +77,8 @@ def make_probes(
         windows: attention windows of the model, whose neighbours become lengths.
         avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like
             references).
+        has_token_types: every other probe gets two token types, as a pair has them.
+        has_key_counts: every third probe hides its last tokens from the others.
     """
     rng = np.random.default_rng(_SEED)
     pool = np.setdiff1d(
@@ -84,7 +93,22 @@ def make_probes(
     referenced = len(ids)
     if max_tokens > _SDPA_LIMIT:
         ids.append(rng.choice(pool, max_tokens))
-    return Probes(ids=tuple(ids), batches=_batches(rng, ids), referenced=referenced)
+    return Probes(
+        ids=tuple(ids),
+        types=tuple(
+            _pair_types(row) if has_token_types and i % 2 else None for i, row in enumerate(ids)
+        ),
+        key_counts=tuple(
+            -(-len(row) // 2) if has_key_counts and i % 3 == 2 else None
+            for i, row in enumerate(ids)
+        ),
+        batches=_batches(rng, ids),
+        referenced=referenced,
+    )
+
+
+def _pair_types(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (np.arange(len(row)) >= len(row) // 2).astype(np.int64)
 
 
 def _lengths(max_tokens: int, windows: tuple[int, ...]) -> list[int]:

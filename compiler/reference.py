@@ -1,28 +1,45 @@
 """The checkpoint's own model, as transformers implements it: the reference of every parity figure.
 
-The only file that imports transformers. Knows nothing of engines, targets or artifacts.
+With families/, the only file that imports transformers. Knows nothing of engines, targets or artifacts.
 """
 
 import inspect
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.activations import ACT2FN
 from transformers.modeling_utils import AttentionInterface
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.checkpoint_files import CONFIG
+from infinity_v3.compiler.families import EXPERTS_NAME, adopt, pack, register_families
+from infinity_v3.compiler.families.aliases import adopt_alias
 from infinity_v3.compiler.loaded_weights import LoadingReport, check_loaded
 from infinity_v3.model_specs.json_file import shown
 
 VERSION: str = transformers.__version__
+PACKED_ATTENTION = "infinity_varlen"
 SDPA_FROM_TOKENS = 2049
 """Longer probes run through sdpa, because eager attention materialises S x S per head."""
 
@@ -52,8 +69,69 @@ def register_attention(name: str, function: Callable[..., tuple[Tensor, None]]) 
     AttentionInterface.register(name, function)
 
 
-def load_encoder(path: Path, *, dtype: torch.dtype, attention: str) -> nn.Module:
-    """Load the encoder of a local checkpoint, weights complete or not at all.
+class ModelClass(Enum):
+    """A head that transformers knows, over any encoder."""
+
+    ENCODER = "Model"
+    SEQUENCE_CLASSIFIER = "ForSequenceClassification"
+    TOKEN_CLASSIFIER = "ForTokenClassification"
+    MASKED_LM = "ForMaskedLM"
+    CAUSAL_LM = "ForCausalLM"
+
+
+_AUTO_CLASSES: dict[ModelClass, Any] = {
+    ModelClass.ENCODER: AutoModel,
+    ModelClass.SEQUENCE_CLASSIFIER: AutoModelForSequenceClassification,
+    ModelClass.TOKEN_CLASSIFIER: AutoModelForTokenClassification,
+    ModelClass.MASKED_LM: AutoModelForMaskedLM,
+    ModelClass.CAUSAL_LM: AutoModelForCausalLM,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A checkpoint and what transformers cannot know of it.
+
+    Attributes:
+        path: where config.json and the weights lie.
+        num_labels: rows of the classification head; None = as config.json has it.
+        sees_both_ways: a decoder that was trained as an encoder, under a class that is causal.
+    """
+
+    path: Path
+    num_labels: int | None = None
+    sees_both_ways: bool = False
+
+
+class ReferenceInput(Protocol):
+    """What a reference is run on; see tasks.task.Probe."""
+
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+
+    @property
+    def types(self) -> NDArray[np.int64] | None: ...
+
+    @property
+    def key_count(self) -> int | None: ...
+
+
+def load_model(
+    source: ModelSource,
+    model_class: ModelClass,
+    *,
+    dtype: torch.dtype,
+    is_packed: bool = False,
+    attention: str = "eager",
+) -> PreTrainedModel:
+    """Load a local checkpoint, weights complete or not at all.
+
+    Args:
+        source: the checkpoint.
+        model_class: which head to load.
+        dtype: of every weight.
+        is_packed: prepare it to be called with packed rows; else it is the plain reference.
+        attention: what the plain reference computes attention with.
 
     Raises:
         UsageError: transformers refuses config.json, or the weights are not those of the model that
@@ -61,35 +139,79 @@ def load_encoder(path: Path, *, dtype: torch.dtype, attention: str) -> nn.Module
     """
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    config = _read_config(path)
-    _refuse_unknown_activation(path, config)
-    encoder, info = _build_model(path, config, dtype, attention)
+    register_families()
+    config = _read_config(source)
+    _refuse_unknown_activation(source.path, config)
+    chosen = PACKED_ATTENTION if is_packed else attention
+    if is_packed and _has_experts(config):
+        config._experts_implementation = EXPERTS_NAME
+    model, info = _build_model(source.path, config, model_class, dtype, chosen)
     report = LoadingReport(
         missing=tuple(info["missing_keys"]),
         mismatched=tuple(entry[0] for entry in info["mismatched_keys"]),
         unexpected=tuple(info["unexpected_keys"]),
     )
-    check_loaded(path, encoder, report)
-    return encoder.eval().requires_grad_(False)
+    check_loaded(source.path, model, report)
+    if is_packed:
+        pack(model)
+        if source.sees_both_ways:
+            _attend_both_ways(model)
+    return model.eval().requires_grad_(False)
 
 
-def _read_config(path: Path) -> PreTrainedConfig:
+def encoder_of(model: PreTrainedModel) -> nn.Module:
+    """The model without its head."""
+    encoder: nn.Module = getattr(model, model.base_model_prefix)
+    return encoder
+
+
+def replace_encoder(model: PreTrainedModel, encoder: nn.Module) -> None:
+    """Put another module in the place of the encoder."""
+    setattr(model, model.base_model_prefix, encoder)
+
+
+def output_projection(model: PreTrainedModel) -> nn.Linear:
+    """The last layer of a language model, vectors to logits of the vocabulary."""
+    projection: nn.Linear = model.get_output_embeddings()
+    return projection
+
+
+def replace_output_projection(model: PreTrainedModel, projection: nn.Module) -> None:
+    """Put another module in the place of the last layer of a language model."""
+    model.set_output_embeddings(projection)
+
+
+def _read_config(source: ModelSource) -> PreTrainedConfig:
+    path = source.path
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(path, local_files_only=True)
+        raw = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        config: PreTrainedConfig = adopt(raw) or adopt_alias(raw) or AutoConfig.from_pretrained(
+            path, local_files_only=True
+        )
     except _REFUSALS as error:
         raise UsageError(
             f"{path / CONFIG}: transformers {VERSION} cannot read it: {_in_one_line(error)}; "
             "correct the file or fetch the checkpoint again"
         ) from error
+    if source.num_labels is not None and config.num_labels != source.num_labels:
+        config.num_labels = source.num_labels
+    if source.sees_both_ways:
+        config.is_causal = False
+    config.use_cache = False
     return config
 
 
 def _build_model(
-    path: Path, config: PreTrainedConfig, dtype: torch.dtype, attention: str
-) -> tuple[nn.Module, dict[str, Any]]:
-    options: dict[str, Any] = {"add_pooling_layer": False} if _has_pooler(config) else {}
+    path: Path,
+    config: PreTrainedConfig,
+    model_class: ModelClass,
+    dtype: torch.dtype,
+    attention: str,
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    has_unused_pooler = model_class is ModelClass.ENCODER and _has_pooler(config)
+    options: dict[str, Any] = {"add_pooling_layer": False} if has_unused_pooler else {}
     try:
-        model, info = AutoModel.from_pretrained(
+        model, info = _AUTO_CLASSES[model_class].from_pretrained(
             path,
             config=config,
             dtype=dtype,
@@ -108,9 +230,19 @@ def _build_model(
     return model, info
 
 
+def _has_experts(config: PreTrainedConfig) -> bool:
+    return bool(getattr(config, "num_experts", 0))
+
+
 def _has_pooler(config: PreTrainedConfig) -> bool:
     model_class = AutoModel._model_mapping[type(config)]
     return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters  # type: ignore[misc]
+
+
+def _attend_both_ways(model: nn.Module) -> None:
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False  # type: ignore[assignment]
 
 
 def _refuse_unknown_activation(path: Path, config: PreTrainedConfig) -> None:
@@ -133,32 +265,45 @@ def _in_one_line(error: Exception) -> str:
 
 
 class Reference:
-    """Runs one text at a time, padding-free by construction, in float32."""
+    """Runs one input at a time, padding-free by construction, in float32.
 
-    def __init__(self, path: Path) -> None:
-        self._eager = load_encoder(path, dtype=torch.float32, attention="eager")
-        self._path = path
-        self._sdpa: nn.Module | None = None
+    Every output is the model's own; positions are, too.
+    """
 
-    @property
-    def num_layers(self) -> int:
-        """Number of attention layers, read from the model's own configuration."""
-        return int(self._eager.config.num_hidden_layers)  # type: ignore[union-attr, arg-type]
+    def __init__(self, source: ModelSource, model_class: ModelClass) -> None:
+        self._source = source
+        self._class = model_class
+        self._eager = load_model(source, model_class, dtype=torch.float32)
+        self._sdpa: PreTrainedModel | None = None
 
-    def hidden(self, input_ids: Tensor) -> Tensor:
-        """Last hidden state of one text: (S,) int64 -> (S, D) float32.
+    def run(self, probe: ReferenceInput) -> Any:  # noqa: ANN401 - each head has an output class
+        """The model's output for a batch of one."""
+        return _call(self._model(probe), probe)
 
-        Positions are the model's own.
-        """
-        model = self._eager if len(input_ids) < SDPA_FROM_TOKENS else self._long_model()
-        with torch.inference_mode():
-            output = model(
-                input_ids=input_ids[None], attention_mask=torch.ones_like(input_ids)[None]
-            )
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden
+    def run_encoder(self, probe: ReferenceInput) -> Any:  # noqa: ANN401 - as above
+        """The output of the model without its head."""
+        return _call(encoder_of(self._model(probe)), probe)
 
-    def _long_model(self) -> nn.Module:
+    def module(self, name: str) -> nn.Module:
+        """A part of the model."""
+        return self._eager.get_submodule(name)
+
+    def _model(self, probe: ReferenceInput) -> PreTrainedModel:
+        return self._eager if len(probe.ids) < SDPA_FROM_TOKENS else self._long_model()
+
+    def _long_model(self) -> PreTrainedModel:
         if self._sdpa is None:
-            self._sdpa = load_encoder(self._path, dtype=torch.float32, attention="sdpa")
+            self._sdpa = load_model(
+                self._source, self._class, dtype=torch.float32, attention="sdpa"
+            )
         return self._sdpa
+
+
+def _call(model: nn.Module, probe: ReferenceInput) -> Any:  # noqa: ANN401 - as above
+    ids = torch.from_numpy(probe.ids)[None]
+    mask = torch.ones_like(ids)
+    if probe.key_count is not None:
+        mask[:, probe.key_count :] = 0
+    types = {} if probe.types is None else {"token_type_ids": torch.from_numpy(probe.types)[None]}
+    with torch.inference_mode():
+        return model(input_ids=ids, attention_mask=mask, **types)

@@ -15,8 +15,15 @@ from infinity_v3.artifacts.manifest import Kind, PoolingMode
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 MAX_THREADS = 4096
 """Beyond any machine, and below what the operating system gives one process."""
-COMPILED_KINDS = (Kind.EMBEDDING,)
-COMPILED_POOLINGS = tuple(mode for mode in PoolingMode if mode is not PoolingMode.SPLADE)
+COMPILED_KINDS = (
+    Kind.EMBEDDING,
+    Kind.SPARSE,
+    Kind.LATE_INTERACTION,
+    Kind.RERANKER,
+    Kind.CLASSIFIER,
+    Kind.TOKEN_CLASSIFIER,
+)
+COMPILED_POOLINGS = tuple(PoolingMode)
 
 
 class ValueType(Enum):
@@ -45,6 +52,7 @@ class CompileRequest:
         task: what the artifact does; None = read from the checkpoint.
         pooling: the first is the default, further ones are compiled in beside it; empty = the
             checkpoint's own.
+        yes_token, no_token: the two answers of a generative reranker; None = "yes" and "no".
         max_sequence_length: tokens per input, special tokens included; None = the checkpoint's own
             limit.
         labels: free strings for build.json; outside the artifact's identity.
@@ -103,8 +111,10 @@ class CompileRequest:
     task: Kind | None = field(
         default=None,
         metadata=_about(
-            "What the artifact does; this release compiles 'embedding'. [default: from the "
-            "checkpoint]",
+            "What the artifact does: "
+            + ", ".join(kind.value for kind in COMPILED_KINDS)
+            + ". Generative and pre-training checkpoints do not say it themselves. [default: from "
+            "the checkpoint]",
             ValueType.TEXT,
             key="task",
             metavar="TASK",
@@ -120,6 +130,24 @@ class CompileRequest:
             ValueType.TEXTS,
             key="pooling",
             metavar="MODE",
+        ),
+    )
+    yes_token: str | None = field(
+        default=None,
+        metadata=_about(
+            "Token whose probability is the score of a generative reranker. [default: yes]",
+            ValueType.TEXT,
+            key="yes-token",
+            metavar="TOKEN",
+        ),
+    )
+    no_token: str | None = field(
+        default=None,
+        metadata=_about(
+            "Token that a generative reranker answers with otherwise. [default: no]",
+            ValueType.TEXT,
+            key="no-token",
+            metavar="TOKEN",
         ),
     )
     max_sequence_length: int | None = field(
@@ -172,6 +200,11 @@ class CompileRequest:
         ),
     )
 
+    @property
+    def asked_kind(self) -> Kind | None:
+        """The task, also where a pooling implies it."""
+        return Kind.SPARSE if PoolingMode.SPLADE in self.pooling else self.task
+
     def __post_init__(self) -> None:
         """Refuse values that no compile could use.
 
@@ -189,7 +222,7 @@ class CompileRequest:
         _check_threads(self.threads)
         _check_at_least("embed-limit-mb", self.embed_limit_mb, 0)
         _check_kind(self.task)
-        _check_poolings(self.pooling)
+        _check_poolings(self.pooling, self.task)
 
 
 def _check_not_empty(key: str, value: str) -> None:
@@ -234,10 +267,10 @@ def _check_kind(kind: Kind | None) -> None:
         )
 
 
-def _check_poolings(modes: Iterable[PoolingMode]) -> None:
-    for mode in modes:
-        if mode not in COMPILED_POOLINGS:
-            raise UsageError(
-                f"--pooling: {mode.value} makes sparse vectors, which this release does not "
-                "compile; choose from " + ", ".join(known.value for known in COMPILED_POOLINGS)
-            )
+def _check_poolings(modes: tuple[PoolingMode, ...], task: Kind | None) -> None:
+    is_sparse = PoolingMode.SPLADE in modes
+    if is_sparse and (len(modes) > 1 or task not in (None, Kind.SPARSE)):
+        raise UsageError(
+            "--pooling: splade makes sparse vectors and stands alone; compile an artifact of its "
+            "own"
+        )

@@ -3,16 +3,15 @@
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.checkpoint import open_checkpoint
+from infinity_v3.compiler.pipeline import make_plan
 from infinity_v3.compiler.probes import make_probes
 from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_reference
 from infinity_v3.compiler.request import CompileRequest
-from infinity_v3.model_specs.embedding_head import resolve_embedding_head
 from infinity_v3.model_specs.hub_config import read_hub_config
-from infinity_v3.model_specs.length_limit import length_limit
-from infinity_v3.model_specs.registry import match
 
 
 def probes_of(artifact: Artifact) -> ReferenceOutputs:
@@ -38,18 +37,24 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
         CompileRequest(checkpoint=str(checkpoint), out=artifact.path), progress
     )
     _refuse_other_checkpoint(artifact, {file.path: file.sha256 for file in opened.files})
-    config = read_hub_config(opened.path)
-    spec = match(config, task=manifest.kind)
-    pooling = manifest.heads.pooling
-    chosen = pooling.modes[0] if pooling is not None and len(pooling.modes) == 1 else None
-    head = resolve_embedding_head(
-        config,
-        spec,
-        pooling=chosen,
-        alternatives=pooling.alternatives if pooling is not None else (),
+    plan = make_plan(
+        opened, read_hub_config(opened.path), _request_of(artifact, checkpoint), targets=()
     )
-    limit = length_limit(config, spec, manifest.model.max_input_tokens)
-    return compute_reference(config, head, limit, progress)
+    return compute_reference(plan, progress)
+
+
+def _request_of(artifact: Artifact, checkpoint: Path) -> CompileRequest:
+    """The request that leads to the same task again."""
+    manifest = artifact.manifest
+    pooling = manifest.heads.pooling
+    is_chosen = manifest.kind is Kind.EMBEDDING and pooling is not None and len(pooling.modes) == 1
+    return CompileRequest(
+        checkpoint=str(checkpoint),
+        out=artifact.path,
+        task=manifest.kind,
+        pooling=(*pooling.modes, *pooling.alternatives) if is_chosen and pooling else (),
+        max_sequence_length=manifest.model.max_input_tokens,
+    )
 
 
 def _refuse_other_checkpoint(artifact: Artifact, found: dict[str, str]) -> None:

@@ -32,6 +32,7 @@ from infinity_v3.compiler.parity import (
     compare,
     judge_batching,
     judge_reference,
+    output_kind,
 )
 from infinity_v3.compiler.probes import Probes
 from infinity_v3.compiler.progress import Progress
@@ -70,17 +71,15 @@ def verify_target(
     figures: dict[str, float] = {}
     failures: list[str] = []
     for name in sorted(alone[0]):
-        tokens = name == "hidden"
-        against_batch = compare(
-            [row[name] for row in batched], _members(alone, probes, name), tokens=tokens
-        )
+        kind = output_kind(name)
+        against_batch = compare([row[name] for row in batched], _members(alone, probes, name), kind)
         figures |= _figures(f"{name}.batch_", against_batch)
-        failures += judge_batching(name, against_batch, bounds)
+        failures += judge_batching(name, against_batch, bounds, kind)
         if reference:
             found = [row[name] for row in alone[: probes.referenced]]
-            against_reference = compare(found, [row[name] for row in reference], tokens=tokens)
+            against_reference = compare(found, [row[name] for row in reference], kind)
             figures |= _figures(f"{name}.", against_reference)
-            failures += judge_reference(name, against_reference, bounds, tokens=tokens)
+            failures += judge_reference(name, against_reference, bounds, kind)
     return ParityReport(
         target=target.name,
         reference=reference_name,
@@ -98,7 +97,13 @@ def _members(alone: Sequence[Outputs], probes: Probes, name: str) -> list[NDArra
 
 
 def _figures(prefix: str, comparison: Comparison) -> dict[str, float]:
-    return {f"{prefix}max_abs": comparison.max_abs, f"{prefix}min_cosine": comparison.min_cosine}
+    figures = {
+        f"{prefix}max_abs": comparison.max_abs.value,
+        f"{prefix}min_cosine": comparison.min_cosine.value,
+    }
+    if comparison.max_probability is not None:
+        figures[f"{prefix}max_probability"] = comparison.max_probability.value
+    return figures
 
 
 def _run_in_child(
@@ -143,7 +148,23 @@ def _save_probes(path: Path, probes: Probes) -> None:
     bounds = np.cumsum([0, *(len(row) for row in probes.ids)])
     members = np.concatenate([np.asarray(batch) for batch in probes.batches])
     sizes = np.asarray([len(batch) for batch in probes.batches])
-    np.savez(path, ids=np.concatenate(probes.ids), bounds=bounds, members=members, sizes=sizes)
+    types = [
+        np.zeros_like(row) if types is None else types
+        for row, types in zip(probes.ids, probes.types, strict=True)
+    ]
+    counts = [
+        len(row) if count is None else count
+        for row, count in zip(probes.ids, probes.key_counts, strict=True)
+    ]
+    np.savez(
+        path,
+        ids=np.concatenate(probes.ids),
+        types=np.concatenate(types),
+        key_counts=np.asarray(counts),
+        bounds=bounds,
+        members=members,
+        sizes=sizes,
+    )
 
 
 def _load_found(path: Path, probes: Probes) -> tuple[list[Outputs], list[Outputs]]:
@@ -155,7 +176,9 @@ def _load_found(path: Path, probes: Probes) -> tuple[list[Outputs], list[Outputs
 
 
 def _split(
-    arrays: Mapping[str, NDArray[np.float32]], part: str, lengths: Sequence[int]
+    arrays: Mapping[str, NDArray[np.float32]],
+    part: str,
+    lengths: Sequence[int],
 ) -> list[Outputs]:
     bounds = np.cumsum([0, *lengths])
     rows: list[dict[str, NDArray[np.float32]]] = [{} for _ in lengths]
@@ -163,7 +186,8 @@ def _split(
         kind, _, name = key.partition("/")
         if kind == part:
             for i, row in enumerate(rows):
-                row[name] = array[bounds[i] : bounds[i + 1]] if name == "hidden" else array[i]
+                own = slice(bounds[i], bounds[i + 1])
+                row[name] = array[own] if output_kind(name).is_per_token else array[i]
     return [*rows]
 
 
@@ -233,10 +257,13 @@ def refuse_failed(reports: Sequence[ParityReport]) -> None:
 def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) -> None:
     """The child's whole work: every probe alone, then every batch, outputs into a file."""
     with np.load(scratch / _PROBES, allow_pickle=False) as archive:
-        ids, bounds, members, sizes = (
-            archive[name] for name in ("ids", "bounds", "members", "sizes")
+        ids, types, key_counts, bounds, members, sizes = (
+            archive[name] for name in ("ids", "types", "key_counts", "bounds", "members", "sizes")
         )
-    texts = [EncodedText(input_ids=ids[i:j]) for i, j in pairwise(bounds)]
+    texts = [
+        EncodedText(input_ids=ids[i:j], token_type_ids=types[i:j], num_keys=int(count))
+        for (i, j), count in zip(pairwise(bounds), key_counts, strict=True)
+    ]
     ends = np.cumsum(sizes)
     batches = [
         [texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)

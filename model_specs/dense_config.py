@@ -1,4 +1,4 @@
-"""One dense module after the pooling, from `*_Dense/config.json`. Reads no weights."""
+"""One dense module, from `*_Dense/config.json`. Reads no weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,9 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.model_specs.json_file import JsonObject, is_present, read_object
 
 _MAX_FEATURES = 10**9
-_VECTOR = "sentence_embedding"
+POOLED_VECTOR = "sentence_embedding"
+TOKEN_VECTORS = "token_embeddings"
+_VECTOR_WORDS = {POOLED_VECTOR: "the pooled vector", TOKEN_VECTORS: "the token vectors"}
 
 
 class Activation(str, Enum):
@@ -52,17 +54,24 @@ class DenseLayer:
     activation: Activation
 
 
-def read_dense_layer(checkpoint: Path, folder: str) -> DenseLayer:
+def read_dense_layer(
+    checkpoint: Path, folder: str, *, vector: str = POOLED_VECTOR
+) -> DenseLayer:
     """Read one dense module.
 
+    Args:
+        checkpoint: its directory.
+        folder: of the module, relative to it.
+        vector: what the module must work on: `POOLED_VECTOR` or `TOKEN_VECTORS`.
+
     Raises:
-        UsageError: a key is wrong or missing, the module has a residual path or works on other than
-            the pooled vector, its activation is unknown, or its weights are not in safetensors
+        UsageError: a key is wrong or missing, the module has a residual path or works on another
+            vector, its activation is unknown, or its weights are not in safetensors
             format.
         RunFailedError: the file can't be read.
     """
     config = read_object(checkpoint / folder / "config.json")
-    _refuse_other_wiring(config)
+    _refuse_other_wiring(config, vector)
     weights = checkpoint / folder / "model.safetensors"
     if not is_present(weights):
         raise UsageError(
@@ -96,13 +105,14 @@ def _read_activation(config: JsonObject) -> Activation:
     return _CLASSES[name]
 
 
-def _refuse_other_wiring(config: JsonObject) -> None:
+def _refuse_other_wiring(config: JsonObject, vector: str) -> None:
     if config.flag("use_residual", default=False):
         config.refuse(
             "use_residual", "false (this release compiles dense modules without a residual path)"
         )
     for key in ("module_input_name", "module_output_name"):
-        if config.text(key) not in (None, _VECTOR):
+        if config.text(key) not in (None, vector):
             config.refuse(
-                key, f'"{_VECTOR}" (this release applies dense modules to the pooled vector)'
+                key,
+                f'"{vector}" (this release applies dense modules to {_VECTOR_WORDS[vector]})',
             )

@@ -8,5 +8,4 @@ DISTILBERT = ModelSpec(
     model_types=("distilbert",),
     architectures=("DistilBert",),
     default_pooling=PoolingMode.CLS,
-    has_pooler=False,
 )

@@ -4,26 +4,56 @@ Owns the order in which the files of transformers and sentence-transformers are 
 weights and judges neither family nor task: `registry.py` does.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from infinity_v3.artifacts.errors import RunFailedError, UsageError
 from infinity_v3.artifacts.manifest import Prompts
-from infinity_v3.model_specs.dense_config import DenseLayer, read_dense_layer
+from infinity_v3.model_specs.dense_config import (
+    POOLED_VECTOR,
+    TOKEN_VECTORS,
+    DenseLayer,
+    read_dense_layer,
+)
 from infinity_v3.model_specs.json_file import JsonObject, is_present, read_object
+from infinity_v3.model_specs.late_interaction_config import (
+    LateInteractionConfig,
+    read_library_layout,
+    read_stanford,
+    refuse_other_vectors,
+)
+from infinity_v3.model_specs.markers import side_prompts
 from infinity_v3.model_specs.model_card import read_license
-from infinity_v3.model_specs.module_list import Module, ModuleKind, read_module_list
+from infinity_v3.model_specs.module_configs import (
+    LogitScore,
+    SpladePooling,
+    read_logit_score,
+    read_splade_pooling,
+)
+from infinity_v3.model_specs.module_list import (
+    Module,
+    ModuleKind,
+    check_order,
+    class_of,
+    read_module_list,
+)
 from infinity_v3.model_specs.pooling_config import PoolingConfig, read_pooling_config
 from infinity_v3.model_specs.prompts import (
-    EMBEDDING_MODEL_TYPE,
+    MULTI_VECTOR_TYPE,
+    PYLATE_TYPE,
     SentenceTransformersConfig,
     read_sentence_transformers_config,
 )
 from infinity_v3.model_specs.sentence_config import SentenceConfig, read_sentence_config
 from infinity_v3.model_specs.tokenizer_files import TokenizerFiles, read_tokenizer_files
 from infinity_v3.model_specs.transformer_config import TransformerConfig, read_transformer_config
+from infinity_v3.model_specs.vocabulary import read_vocabulary
 
-_VECTOR = "sentence_embedding"
+STANFORD_COLBERT = "HF_ColBERT"
+_Config = TypeVar("_Config")
+_LATE_INTERACTION_TYPES = (MULTI_VECTOR_TYPE, PYLATE_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +69,13 @@ class HubConfig:
         pooling: the stored pooling; None = there is none.
         dense: dense modules in order.
         normalize: a Normalize module ends the chain.
+        splade: the stored pooling of a sparse model; None = there is none.
+        logit_score: the tokens whose logits are the score; None = there are none.
+        late_interaction: the rules of a late-interaction model; None = it is none.
         sentence: limits on the input; None = none stored.
-        prompts: named prompts, may be empty.
-        similarity: "cosine", "dot", "euclidean", "manhattan" or None.
+        prompts: named prompts, may be empty; of a late-interaction model without its markers.
+        similarity: as sentence-transformers spells it, e.g. "cosine", or None.
+        score_activation: dotted class name of what makes scores of logits; None = not stated.
         model_class: the class of sentence-transformers that saved it, e.g. "SentenceTransformer".
         tokenizer: tokenizer files.
         license: as the README's front matter states it.
@@ -55,9 +89,13 @@ class HubConfig:
     pooling: PoolingConfig | None
     dense: tuple[DenseLayer, ...]
     normalize: bool
+    splade: SpladePooling | None
+    logit_score: LogitScore | None
+    late_interaction: LateInteractionConfig | None
     sentence: SentenceConfig | None
     prompts: Prompts
     similarity: str | None
+    score_activation: str | None
     model_class: str
     tokenizer: TokenizerFiles
     license: str | None
@@ -81,33 +119,80 @@ def read_hub_config(path: Path) -> HubConfig:
     _require_directory(path)
     modules = read_module_list(path / "modules.json")
     encoder_path = path / modules[0].folder if modules else path
-    _require_config(path, encoder_path)
     usage = read_sentence_transformers_config(path / "config_sentence_transformers.json")
+    model_class = (usage and usage.model_type) or class_of(modules or ())
+    if modules is not None:
+        check_order(path / "modules.json", modules, model_class)
+    _require_config(path, encoder_path)
+    model = read_transformer_config(encoder_path / "config.json")
+    if STANFORD_COLBERT in model.architectures:
+        model_class = MULTI_VECTOR_TYPE
+    is_late = model_class in _LATE_INTERACTION_TYPES
+    vector = TOKEN_VECTORS if is_late else POOLED_VECTOR
+    sentence = read_sentence_config(encoder_path, model_class)
     config = HubConfig(
         path=path,
         encoder_path=encoder_path,
-        model=read_transformer_config(encoder_path / "config.json"),
+        model=model,
         modules=modules,
         pooling=_read_pooling(path, modules),
         dense=tuple(
-            read_dense_layer(path, folder) for folder in _folders(modules, ModuleKind.DENSE)
+            read_dense_layer(path, folder, vector=vector)
+            for folder in _folders(modules, ModuleKind.DENSE)
         ),
-        normalize=_read_normalize(path, modules),
-        sentence=read_sentence_config(encoder_path),
+        normalize=_read_normalize(path, modules, is_late=is_late),
+        splade=_read_module(path, modules, ModuleKind.SPLADE_POOLING, read_splade_pooling),
+        logit_score=_read_module(path, modules, ModuleKind.LOGIT_SCORE, read_logit_score),
+        late_interaction=None,
+        sentence=sentence,
         prompts=usage.prompts if usage else Prompts(),
         similarity=usage.similarity if usage else None,
-        model_class=usage.model_type if usage else EMBEDDING_MODEL_TYPE,
+        score_activation=(usage and usage.activation) or _read_activation(model.file),
+        model_class=model_class,
         tokenizer=read_tokenizer_files(encoder_path),
         license=read_license(path / "README.md"),
         files=(),
     )
+    config = _with_late_interaction(config) if is_late else config
     return replace(config, files=_files_read(config, usage))
 
 
+def _with_late_interaction(config: HubConfig) -> HubConfig:
+    late = _read_late_interaction(config)
+    if late is None:
+        return config
+    vocabulary = read_vocabulary(config.tokenizer.tokenizer)
+    prompts = side_prompts(config.prompts, late.prefixes, vocabulary)
+    return replace(config, late_interaction=late, prompts=prompts)
+
+
+def _read_late_interaction(config: HubConfig) -> LateInteractionConfig | None:
+    if config.modules is None:
+        is_stanford = STANFORD_COLBERT in config.model.architectures
+        return read_stanford(config.path) if is_stanford else None
+    masks = _folders(config.modules, ModuleKind.MULTI_VECTOR_MASK)
+    return read_library_layout(
+        config.path / "config_sentence_transformers.json",
+        config.sentence.file if config.sentence else None,
+        mask=config.path / masks[0] / "config.json" if masks else None,
+        normalize=config.normalize,
+        model_class=config.model_class,
+    )
+
+
 def _files_read(config: HubConfig, usage: SentenceTransformersConfig | None) -> tuple[str, ...]:
-    sources = (config.model, config.sentence, config.pooling, usage)
+    sources = (
+        config.model,
+        config.sentence,
+        config.pooling,
+        config.splade,
+        config.logit_score,
+        usage,
+    )
     files = [source.file for source in sources if source is not None]
     files += [config.tokenizer.tokenizer, *config.tokenizer.companions]
+    files += [template.file for template in config.tokenizer.templates]
+    files += config.late_interaction.files if config.late_interaction else ()
     if config.modules:
         files.append(config.path / "modules.json")
     folders = _folders(config.modules, ModuleKind.DENSE, ModuleKind.NORMALIZE)
@@ -145,23 +230,42 @@ def _require_config(path: Path, encoder_path: Path) -> None:
 
 def _read_pooling(path: Path, modules: tuple[Module, ...] | None) -> PoolingConfig | None:
     if modules is not None:
-        return read_pooling_config(path / modules[1].folder / "config.json")
+        return _read_module(path, modules, ModuleKind.POOLING, read_pooling_config)
     # Some conversions of a checkpoint keep its pooling but not its module list.
     file = path / "1_Pooling" / "config.json"
     return read_pooling_config(file) if is_present(file) else None
 
 
-def _read_normalize(path: Path, modules: tuple[Module, ...] | None) -> bool:
+def _read_module(
+    path: Path,
+    modules: tuple[Module, ...] | None,
+    kind: ModuleKind,
+    read: Callable[[Path], _Config],
+) -> _Config | None:
+    folders = _folders(modules, kind)
+    return read(path / folders[0] / "config.json") if folders else None
+
+
+def _read_activation(file: Path) -> str | None:
+    """What config.json says of scores, where releases before 6 wrote it."""
+    config = read_object(file)
+    note = config.child("sentence_transformers")
+    stated = note.text("activation_fn") if note else None
+    return stated or config.text("sbert_ce_default_activation_function")
+
+
+def _read_normalize(path: Path, modules: tuple[Module, ...] | None, *, is_late: bool) -> bool:
     folders = _folders(modules, ModuleKind.NORMALIZE)
     for folder in folders:
         file = path / folder / "config.json"
         # Early releases write no file: the module can only work on the pooled vector.
         if folder and is_present(file):
-            _refuse_other_input(read_object(file))
+            refuse = refuse_other_vectors if is_late else _refuse_other_input
+            refuse(read_object(file))
     return bool(folders)
 
 
 def _refuse_other_input(config: JsonObject) -> None:
     for key in ("module_input_name", "module_output_name"):
-        if config.text(key) not in (None, _VECTOR):
-            config.refuse(key, f'"{_VECTOR}" (this release normalises the pooled vector)')
+        if config.text(key) not in (None, POOLED_VECTOR):
+            config.refuse(key, f'"{POOLED_VECTOR}" (this release normalises the pooled vector)')

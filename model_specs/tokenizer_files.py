@@ -1,9 +1,10 @@
 """The tokenizer of a checkpoint: its files and what they say of lengths. Tokenises nothing."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.errors import RunFailedError, UsageError
 from infinity_v3.model_specs.json_file import JsonObject, is_present, read_object
 
 _SLOW_FILES = (
@@ -13,9 +14,24 @@ _SLOW_FILES = (
     "spiece.model",
     "tokenizer.model",
 )
+_CONFIG_FILE = "tokenizer_config.json"
+_SPECIALS_FILE = "special_tokens_map.json"
+_TEMPLATE_FILE = "chat_template.jinja"
+_OLD_TEMPLATE_FILE = "chat_template.json"
+_TEMPLATE_KEY = "chat_template"
+_DEFAULT_TEMPLATE = "default"
+MAX_TEMPLATE_BYTES = 256 * 1024
 _PAIR_OF_SPECIALS = ("BertProcessing", "RobertaProcessing")
 # "No limit" is written as 10**30 by transformers.
 _MAX_MODEL_LENGTH = 10**40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTemplate:
+    """A template of conversations; `file` is where it is written."""
+
+    file: Path
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +43,9 @@ class TokenizerFiles:
         companions: of tokenizer_config.json, special_tokens_map.json and chat_template.jinja those
             present.
         chat_template: chat_template.jinja, when present.
+        templates: every chat template, the default one first: of chat_template.jinja, else of
+            tokenizer_config.json, else of chat_template.json.
+        special_tokens: spelling by role, e.g. "mask_token", as the configuration names them.
         truncation_side: "right" or "left".
         model_max_length: limit in tokens that tokenizer_config.json states, None when none is
             stated.
@@ -37,6 +56,8 @@ class TokenizerFiles:
     tokenizer: Path
     companions: tuple[Path, ...]
     chat_template: Path | None
+    templates: tuple[ChatTemplate, ...]
+    special_tokens: Mapping[str, str]
     truncation_side: str
     model_max_length: int | None
     num_special_tokens: int
@@ -47,7 +68,8 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     """Find and read the tokenizer files of a checkpoint folder.
 
     Raises:
-        UsageError: tokenizer.json is absent or isn't one, or tokenizer_config.json is wrong.
+        UsageError: tokenizer.json is absent or isn't one, tokenizer_config.json is wrong, or a chat
+            template is too long.
         RunFailedError: a file can't be read.
     """
     tokenizer = folder / "tokenizer.json"
@@ -56,14 +78,17 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     content = read_object(tokenizer)
     if content.child("model") is None:
         content.refuse("model", "the model of a fast tokenizer")
-    config = _read_config(folder / "tokenizer_config.json")
-    names = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+    config = _read_config(folder / _CONFIG_FILE)
+    names = (_CONFIG_FILE, _SPECIALS_FILE, _TEMPLATE_FILE)
     companions = tuple(folder / name for name in names if is_present(folder / name))
-    chat_template = folder / "chat_template.jinja"
+    chat_template = folder / _TEMPLATE_FILE
     return TokenizerFiles(
         tokenizer=tokenizer,
         companions=companions,
         chat_template=chat_template if chat_template in companions else None,
+        templates=_read_templates(folder, config),
+        special_tokens=_read_special_tokens(_read_config(folder / _SPECIALS_FILE))
+        | _read_special_tokens(config),
         truncation_side=_read_truncation_side(config),
         model_max_length=_read_model_max_length(config),
         num_special_tokens=_count_special_tokens(content.child("post_processor")),
@@ -82,6 +107,61 @@ def _missing_sentence(folder: Path) -> str:
 
 def _read_config(file: Path) -> JsonObject:
     return read_object(file) if is_present(file) else JsonObject(file=file, values={})
+
+
+def _read_templates(folder: Path, config: JsonObject) -> tuple[ChatTemplate, ...]:
+    file = folder / _TEMPLATE_FILE
+    if is_present(file):
+        return (ChatTemplate(file=file, source=_read_template(file)),)
+    return _templates_in(config) or _templates_in(_read_config(folder / _OLD_TEMPLATE_FILE))
+
+
+def _read_template(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_TEMPLATE_BYTES + 1)
+        return _checked_source(file, content.decode("utf-8"))
+    except OSError as error:
+        raise RunFailedError(f"{file}: can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: expected UTF-8, found byte {error.start} that isn't") from None
+
+
+def _templates_in(config: JsonObject) -> tuple[ChatTemplate, ...]:
+    """One text, or a list of named ones."""
+    if isinstance(config.values.get(_TEMPLATE_KEY), list):
+        named = {
+            entry.text("name") or "": entry.text("template") or ""
+            for entry in config.children(_TEMPLATE_KEY)
+        }
+        names = sorted(named, key=lambda name: name != _DEFAULT_TEMPLATE)
+        sources = [named[name] for name in names]
+    else:
+        sources = [config.text(_TEMPLATE_KEY) or ""]
+    return tuple(
+        ChatTemplate(file=config.file, source=_checked_source(config.file, source))
+        for source in sources
+        if source
+    )
+
+
+def _checked_source(file: Path, source: str) -> str:
+    if len(source.encode()) > MAX_TEMPLATE_BYTES:
+        raise UsageError(
+            f"{file}: expected a chat template of at most {MAX_TEMPLATE_BYTES} bytes, found more; "
+            "fetch the checkpoint again"
+        )
+    return source
+
+
+def _read_special_tokens(config: JsonObject) -> dict[str, str]:
+    """Tokens are written as texts, or as objects that say how they are matched."""
+    named = {key: value for key, value in config.values.items() if key.endswith("_token")}
+    contents = {
+        key: value.get("content") if isinstance(value, dict) else value
+        for key, value in named.items()
+    }
+    return {key: value for key, value in contents.items() if isinstance(value, str)}
 
 
 def _read_truncation_side(config: JsonObject) -> str:

@@ -23,6 +23,7 @@ _SIZE_NAMES: Mapping[str, tuple[str, ...]] = {
 # Far above any model, low enough that a product of two sizes is still a sane number of bytes.
 _MAX_SIZE = 10**9
 _MAX_LABELS = 1_000_000
+_BIDIRECTIONAL = "_bidirec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,12 @@ class TransformerConfig:
         position_embedding_type: e.g. "absolute".
         has_own_code: `auto_map` names Python code that the checkpoint brings along.
         is_decoder: attention was trained to see only the past.
+        is_bidirectional: a decoder whose attention was trained to see both ways.
+        head_dim: width of an attention head, where the file states it.
+        has_experts: layers route tokens to experts.
+        window: keys that a token of a windowed layer sees, as the file counts them; None = no window.
+        classifier_pooling: what the classification head reads, e.g. "mean"; None = not stated.
+        temperature: logits are divided by it.
         is_quantized: weights are stored by a quantisation method.
     """
 
@@ -56,6 +63,12 @@ class TransformerConfig:
     position_embedding_type: str | None
     has_own_code: bool
     is_decoder: bool
+    is_bidirectional: bool
+    head_dim: int | None
+    has_experts: bool
+    window: int | None
+    classifier_pooling: str | None
+    temperature: float
     is_quantized: bool
 
     @property
@@ -126,6 +139,12 @@ def read_transformer_config(file: Path) -> TransformerConfig:
         position_embedding_type=config.text("position_embedding_type"),
         has_own_code=config.has("auto_map"),
         is_decoder=config.flag("is_decoder", default=False),
+        is_bidirectional=_is_bidirectional(config, model_type),
+        head_dim=config.integer("head_dim", minimum=1, maximum=_MAX_SIZE),
+        has_experts=bool(config.integer("num_experts", minimum=0, maximum=_MAX_SIZE)),
+        window=_read_window(config),
+        classifier_pooling=_read_classifier_pooling(config, model_type),
+        temperature=_read_temperature(config),
         is_quantized=config.has("quantization_config"),
     )
 
@@ -141,6 +160,34 @@ def _read_sizes(config: JsonObject) -> Mapping[str, int]:
                 sizes[name] = size
                 break
     return sizes
+
+
+def _is_bidirectional(config: JsonObject, model_type: str) -> bool:
+    """Checkpoints say it by a key, or by a model type such as "llama_bidirec"."""
+    return (
+        model_type.endswith(_BIDIRECTIONAL)
+        or not config.flag("is_causal", default=True)
+        or config.flag("use_bidirectional_attention", default=False)
+    )
+
+
+def _read_classifier_pooling(config: JsonObject, model_type: str) -> str | None:
+    key = "pooling" if model_type.endswith(_BIDIRECTIONAL) else "classifier_pooling"
+    return config.text(key)
+
+
+def _read_temperature(config: JsonObject) -> float:
+    config.require_positive("temperature")
+    value = config.values.get("temperature")
+    return float(value) if isinstance(value, (int, float)) else 1.0
+
+
+def _read_window(config: JsonObject) -> int | None:
+    if not config.flag("use_sliding_window", default=True):
+        return None
+    return config.integer("sliding_window", minimum=1, maximum=_MAX_SIZE) or config.integer(
+        "local_attention", minimum=1, maximum=_MAX_SIZE
+    )
 
 
 def _read_dtype(config: JsonObject) -> str | None:

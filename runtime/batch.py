@@ -1,6 +1,6 @@
 """Packed batches: sequences laid end to end, without padding.
 
-Knows nothing of queues or engines.
+Knows nothing of queues or engines, nor of how shared prefixes are found.
 """
 
 from collections.abc import Sequence
@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+TOKEN_TYPES_INPUT = "token_type_ids"
+ROWS_INPUT = "rows"
+KEY_COUNTS_INPUT = "key_counts"
+"""Graph inputs that only some models declare; their arrays are the batch's of the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +22,12 @@ class EncodedText:
     Attributes:
         input_ids: (S,) int64, special tokens included.
         token_type_ids: (S,) int64, or None for all zeros.
+        num_keys: only so many tokens, from the first one, are seen by the others; None = all.
     """
 
     input_ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64] | None = None
+    num_keys: int | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -31,18 +38,33 @@ class EncodedText:
 class Batch:
     """T packed tokens of B sequences, the arrays of the packed graph contract.
 
+    The tokens are stored in N <= T rows: a sequence may begin with tokens of an earlier one.
+
     Attributes:
-        input_ids, position_ids, token_type_ids: (T,) int64.
+        input_ids, position_ids, token_type_ids: (N,) int64.
         cu_seqlens: (B + 1,) int32, first 0, last T, strictly increasing.
+        rows: (T,) int64, where each packed token is stored. Of every sequence, the first tokens
+            (none, some, all but the last) lie in rows of earlier sequences; the others take the
+            next unused rows, in order.
+        key_counts: (B,) int32, how many tokens of each sequence, from its first one, are seen by
+            its tokens; its length unless a text says otherwise.
     """
 
     input_ids: NDArray[np.int64]
     position_ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
     cu_seqlens: NDArray[np.int32]
+    rows: NDArray[np.int64]
+    key_counts: NDArray[np.int32]
 
     @property
     def num_tokens(self) -> int:
+        """Packed tokens, shared ones counted in each sequence."""
+        return len(self.rows)
+
+    @property
+    def num_stored_tokens(self) -> int:
+        """Tokens that are computed."""
         return len(self.input_ids)
 
     @property
@@ -51,7 +73,7 @@ class Batch:
 
 
 def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
-    """Lay texts end to end.
+    """Lay texts end to end; every token is stored.
 
     Args:
         texts: at least one; each with at least one token.
@@ -64,13 +86,20 @@ def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
     np.cumsum(lengths, out=cu_seqlens[1:])
     total = int(cu_seqlens[-1])
     starts = np.repeat(cu_seqlens[:-1].astype(np.int64) - position_offset, lengths)
-    position_ids = np.arange(total, dtype=np.int64) - starts
+    rows = np.arange(total, dtype=np.int64)
     return Batch(
         input_ids=np.concatenate([text.input_ids for text in texts]),
-        position_ids=position_ids,
+        position_ids=rows - starts,
         token_type_ids=_pack_token_types(texts, total, cu_seqlens),
         cu_seqlens=cu_seqlens,
+        rows=rows,
+        key_counts=_count_keys(texts),
     )
+
+
+def _count_keys(texts: Sequence[EncodedText]) -> NDArray[np.int32]:
+    counts = (text.num_tokens if text.num_keys is None else text.num_keys for text in texts)
+    return np.fromiter(counts, dtype=np.int32, count=len(texts))
 
 
 def _pack_token_types(

@@ -6,29 +6,52 @@ Knows nothing of queues.
 from collections.abc import Sequence
 
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
-from infinity_v3.runtime.requests import TextInput
+from infinity_v3.runtime.requests import ClassifyInput, TextPair
 
 
-def check_items(items: Sequence[TextInput], *, has_prompt_name: bool) -> None:
+def check_items(items: Sequence[ClassifyInput], *, has_prompt_name: bool) -> None:
     """Refuse an empty list, and the first item that is empty, not Unicode or cannot take a prompt.
 
     Raises:
         InferenceError: EMPTY or VALIDATION, with the item's position.
     """
-    if not items:
-        message = f"`{ITEMS_FIELD}` cannot be empty"
-        raise InferenceError(ErrorKind.EMPTY, "empty_input", message, field=ITEMS_FIELD)
+    check_count(len(items))
     for position, item in enumerate(items):
-        if not item:
+        if isinstance(item, TextPair):
+            check_pair(item, position)
+        elif not item:
             raise empty_item(position)
         if isinstance(item, str):
             check_text(item, position)
         elif has_prompt_name:
-            message = "`prompt_name` cannot be set with token ids"
-            raise invalid_value(message, position, field="prompt_name")
+            what = "dual inputs" if isinstance(item, TextPair) else "token ids"
+            raise prompt_refused(what, position)
 
 
-def check_text(text: str, position: int) -> None:
+def check_count(num_items: int) -> None:
+    """Refuse an empty list.
+
+    Raises:
+        InferenceError: EMPTY.
+    """
+    if num_items == 0:
+        message = f"`{ITEMS_FIELD}` cannot be empty"
+        raise InferenceError(ErrorKind.EMPTY, "empty_input", message, field=ITEMS_FIELD)
+
+
+def check_pair(pair: TextPair, position: int) -> None:
+    """Refuse two empty texts, and what is not valid Unicode.
+
+    Raises:
+        InferenceError: EMPTY or VALIDATION.
+    """
+    if not pair.query and not pair.document:
+        raise empty_item(position)
+    check_text(pair.query, position)
+    check_text(pair.document, position)
+
+
+def check_text(text: str, position: int | None, *, field: str = ITEMS_FIELD) -> None:
     """Refuse a text that is not valid Unicode.
 
     Raises:
@@ -39,10 +62,8 @@ def check_text(text: str, position: int) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = (
-            f"`{ITEMS_FIELD}` holds a lone surrogate at character {error.start}; send valid Unicode"
-        )
-        raise invalid_value(message, position, field=ITEMS_FIELD) from None
+        message = f"`{field}` holds a lone surrogate at character {error.start}; send valid Unicode"
+        raise invalid_value(message, position, field=field) from None
 
 
 def check_dimensions(dimensions: int | None, width: int) -> None:
@@ -61,6 +82,17 @@ def check_dimensions(dimensions: int | None, width: int) -> None:
             f"1 to {width} are possible. Given: {dimensions}"
         )
     raise InferenceError(ErrorKind.VALIDATION, "invalid_dimensions", message, field="dimensions")
+
+
+def check_document_tokens(max_document_tokens: int | None) -> None:
+    """Refuse a length of documents below one.
+
+    Raises:
+        InferenceError: VALIDATION, code invalid_value.
+    """
+    if max_document_tokens is not None and max_document_tokens < 1:
+        message = f"tokens per document should be at least 1. Given: {max_document_tokens}"
+        raise invalid_value(message, None, field="max_tokens_per_doc")
 
 
 def check_max_tokens(max_tokens: int | None, limit: int) -> None:
@@ -93,9 +125,27 @@ def check_ids(ids: Sequence[int], vocab_size: int, position: int) -> None:
     )
 
 
+def check_id_lists(id_lists: Sequence[Sequence[int]]) -> None:
+    """Refuse an empty list, and the first empty list of ids.
+
+    Raises:
+        InferenceError: EMPTY.
+    """
+    if id_lists and all(id_lists):
+        return
+    position = next((index for index, ids in enumerate(id_lists) if not ids), None)
+    message = "`input_ids` cannot be empty"
+    raise InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position, field=ITEMS_FIELD)
+
+
 def empty_item(position: int) -> InferenceError:
     message = f"Input validation error: `{ITEMS_FIELD}` cannot be empty"
     return InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position, field=ITEMS_FIELD)
+
+
+def prompt_refused(what: str, position: int | None) -> InferenceError:
+    """Build the error for a named prompt where none can be put in front."""
+    return invalid_value(f"`prompt_name` cannot be set with {what}", position, field="prompt_name")
 
 
 def invalid_value(message: str, position: int | None, *, field: str | None) -> InferenceError:

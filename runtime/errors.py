@@ -28,6 +28,8 @@ class Limit(str, Enum):
 
 ITEMS_FIELD = "inputs"
 """What messages call the items of a request, which some routes call otherwise."""
+QUERY_FIELD = "query"
+SOURCE_FIELD = "inputs.source_sentence"
 
 
 class InferenceError(Exception):

@@ -6,12 +6,12 @@ Knows nothing of requests, queues or HTTP.
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError, UsageError
-from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Target
+from infinity_v3.artifacts.manifest import Heads, Kind, Manifest, PoolingMode, Target
 from infinity_v3.artifacts.profile import read_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch import EncodedText, pack
@@ -21,6 +21,7 @@ from infinity_v3.runtime.batch_sizes import (
     check_least_length,
     resolve_sizes,
 )
+from infinity_v3.runtime.capabilities import capabilities_of
 from infinity_v3.runtime.engine import (
     Engine,
     EngineError,
@@ -28,16 +29,14 @@ from infinity_v3.runtime.engine import (
     EngineSettings,
     load_engine,
 )
+from infinity_v3.runtime.late_interaction import SIDE_PROMPTS
 from infinity_v3.runtime.model_info import ModelInfo
+from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MainOutput, has_output, resolve_output
 from infinity_v3.runtime.prompts import PromptTable, resolve_prompts
 from infinity_v3.runtime.timing import PhaseTimer
 from infinity_v3.runtime.tokenizer import TextTokenizer
 
-POOLED_OUTPUT = "pooled"
-HIDDEN_OUTPUT = "hidden"
 WARMUP_TOKENS = 64
-LOCAL_SOURCE = "local"
-"""What a manifest records instead of a repository for a checkpoint directory."""
 
 EngineLoader = Callable[[Artifact, Target, EngineSettings], Engine]
 
@@ -65,7 +64,8 @@ class LoadedModel:
     """A model that can run. Whoever holds it closes the engine, once.
 
     Attributes:
-        pooled_output: engine output that holds one vector per input; None where the model has none.
+        main_output: engine output that answers the model's main task.
+        heads: how that output is read.
         measured_tokens_per_s: throughput of the target as its profile records it, if it does.
         notes: one sentence for each default that had to give way; for the start-up log.
         seconds: start-up seconds by phase, "load" and "warmup".
@@ -76,17 +76,11 @@ class LoadedModel:
     prompts: PromptTable
     info: ModelInfo
     position_offset: int
-    pooled_output: str | None
+    main_output: str
+    heads: Heads
     measured_tokens_per_s: float | None = None
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pooled:
-    output: str
-    width: int | None
-    modes: tuple[PoolingMode, ...]
 
 
 def load_model(
@@ -101,18 +95,15 @@ def load_model(
     Raises:
         UsageError: a setting contradicts the artifact. Found before anything is opened, but for
             a length that the tokenizer's special tokens use up.
-        RefusedError: the engine or the tokenizer cannot be opened on this host.
+        RefusedError: the engine or the tokenizer cannot be opened on this host, or the artifact
+            lacks what its kind needs.
         RunFailedError: the warm-up call failed.
     """
     manifest = artifact.manifest
     measured = read_profile(artifact.path).of(target.name)
     sizes = resolve_sizes(manifest, target, settings.sizes, measured)
-    pooled = _resolve_pooling(manifest, settings.pooling)
-    prompts = resolve_prompts(
-        manifest.prompts,
-        default_prompt=settings.default_prompt,
-        default_prompt_name=settings.default_prompt_name,
-    )
+    output = resolve_output(manifest, settings.pooling)
+    prompts = _resolve_prompts(manifest, settings)
     timer = PhaseTimer()
     with timer.phase("load"):
         num_threads = settings.num_threads or measured.num_threads
@@ -123,9 +114,10 @@ def load_model(
         engine=engine,
         tokenizer=tokenizer,
         prompts=prompts,
-        info=_describe(artifact, target, sizes, pooled, prompts),
+        info=_describe(artifact, target, sizes, output, prompts),
         position_offset=manifest.model.position_offset,
-        pooled_output=None if pooled is None else pooled.output,
+        main_output=output.name,
+        heads=manifest.heads,
         measured_tokens_per_s=measured.tokens_per_s,
         notes=sizes.notes,
         seconds=timer.seconds,
@@ -148,7 +140,7 @@ def _open(
             raise RefusedError(f"target {target.name} cannot be loaded: {error}") from error
         try:
             tokenizer = reading.result()
-            check_least_length(sizes, tokenizer.num_special_tokens + 1)
+            check_least_length(sizes, _num_fixed_tokens(artifact.manifest, tokenizer) + 1)
         except (RefusedError, UsageError):
             engine.close()
             raise
@@ -160,46 +152,31 @@ def _read_tokenizer(artifact: Artifact, max_input_tokens: int) -> TextTokenizer:
     path = artifact.path / manifest.tokenizer.file
     try:
         return TextTokenizer.from_file(
-            path, vocab_size=manifest.model.vocab_size, max_input_tokens=max_input_tokens
+            path,
+            vocab_size=manifest.model.vocab_size,
+            max_input_tokens=max_input_tokens,
+            pair_template=manifest.tokenizer.pair_template,
         )
     except Exception as error:  # the tokenizers library raises no narrower type
         raise RefusedError(f"{path}: expected a tokenizer.json, found: {error}") from error
 
 
-def _resolve_pooling(manifest: Manifest, wanted: PoolingMode | None) -> _Pooled | None:
-    pooling = manifest.heads.pooling
-    if pooling is None:
-        if wanted is not None:
-            raise UsageError(f"--pooling {wanted.value}: artifact {manifest.name} pools nothing")
-        return None
-    if wanted is None or pooling.modes == (wanted,):
-        return _Pooled(output=POOLED_OUTPUT, width=manifest.heads.dimensions, modes=pooling.modes)
-    output = f"{POOLED_OUTPUT}_{wanted.value}"
-    width = _output_width(manifest, output)
-    if wanted not in pooling.alternatives or width is None:
-        raise UsageError(_missing_pooling(manifest, wanted))
-    return _Pooled(output=output, width=width, modes=(wanted,))
+def _num_fixed_tokens(manifest: Manifest, tokenizer: TextTokenizer) -> int:
+    if manifest.kind is Kind.RERANKER:
+        return max(tokenizer.num_special_tokens, tokenizer.num_pair_tokens)
+    return tokenizer.num_special_tokens
 
 
-def _missing_pooling(manifest: Manifest, wanted: PoolingMode) -> str:
-    pooling = manifest.heads.pooling
-    assert pooling is not None, "a pooling was looked for where none is; this is a bug"
-    names = ["+".join(mode.value for mode in pooling.modes)]
-    names += [mode.value for mode in pooling.alternatives]
-    repository = manifest.source.repository
-    source = "CHECKPOINT" if repository == LOCAL_SOURCE else repository
-    return (
-        f"--pooling {wanted.value}: expected one compiled into artifact {manifest.name} "
-        f"({', '.join(names)}); compile it in: infinity-compile model {source} "
-        f"--pooling {names[0]} --pooling {wanted.value} --out DIR"
+def _resolve_prompts(manifest: Manifest, settings: LoadSettings) -> PromptTable:
+    prompts = manifest.prompts
+    if manifest.kind is Kind.LATE_INTERACTION:
+        # Their names choose a side also where no text comes with it.
+        prompts = replace(prompts, named={**dict.fromkeys(SIDE_PROMPTS, ""), **prompts.named})
+    return resolve_prompts(
+        prompts,
+        default_prompt=settings.default_prompt,
+        default_prompt_name=settings.default_prompt_name,
     )
-
-
-def _output_width(manifest: Manifest, name: str) -> int | None:
-    for spec in manifest.graph.outputs:
-        if spec.name == name and isinstance(spec.dims[-1], int):
-            return spec.dims[-1]
-    return None
 
 
 def _warm_up(engine: Engine, manifest: Manifest, sizes: BatchSizes, target_name: str) -> None:
@@ -220,7 +197,7 @@ def _describe(
     artifact: Artifact,
     target: Target,
     sizes: BatchSizes,
-    pooled: _Pooled | None,
+    output: MainOutput,
     prompts: PromptTable,
 ) -> ModelInfo:
     manifest = artifact.manifest
@@ -238,18 +215,13 @@ def _describe(
         max_batch_tokens=sizes.max_batch_tokens,
         fill_tokens=sizes.fill_tokens,
         max_batch_items=target.limits.max_sequences,
-        width=None if pooled is None else pooled.width,
-        pooling=() if pooled is None else pooled.modes,
+        width=output.width,
+        pooling=output.pooling,
+        labels=output.labels,
+        problem_type=manifest.heads.problem_type,
         prompt_names=prompts.names,
-        capabilities=_capabilities(manifest),
+        capabilities=capabilities_of(
+            manifest.kind, has_token_output=has_output(manifest, HIDDEN_OUTPUT)
+        ),
         source_revision=manifest.source.revision,
     )
-
-
-def _capabilities(manifest: Manifest) -> frozenset[str]:
-    capabilities = {"tokenize"}
-    if manifest.kind is Kind.EMBEDDING:
-        capabilities.add("embed")
-        if any(spec.name == HIDDEN_OUTPUT for spec in manifest.graph.outputs):
-            capabilities.add("embed_all")
-    return frozenset(capabilities)

@@ -19,7 +19,10 @@ class ModelInfo:
         max_batch_items: most items that the engine takes in one batch.
         width: components of one output vector; None where the model gives no vectors.
         pooling: modes in use, concatenated in this order; empty where nothing is pooled.
-        capabilities: subset of "embed", "embed_all", "tokenize".
+        labels: names of the scores, in the order of class ids; empty where nothing is scored.
+        problem_type: as the checkpoint states it, if it does.
+        capabilities: subset of "embed", "embed_all", "embed_sparse", "similarity", "rerank",
+            "classify", "token_classify", "tokenize".
         source_revision: commit of the checkpoint, if it had one.
     """
 
@@ -38,6 +41,8 @@ class ModelInfo:
     max_batch_items: int
     width: int | None
     pooling: tuple[PoolingMode, ...]
+    labels: tuple[str, ...] = ()
+    problem_type: str | None = None
     prompt_names: tuple[str, ...]
     capabilities: frozenset[str]
     source_revision: str | None

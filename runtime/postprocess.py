@@ -1,14 +1,15 @@
-"""Engine outputs to the rows that requests get: cut, normalised, checked.
+"""Engine outputs to the rows that requests get: cut, normalised, thinned out, checked.
 
 Knows nothing of queues or threads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infinity_v3.runtime.work import Readout, Row
+from infinity_v3.runtime.work import Readout, Row, RowForm, SparseRow
 
 
 def read_rows(
@@ -19,21 +20,24 @@ def read_rows(
     """Give each item of a batch its numbers.
 
     Args:
-        tensors: engine outputs by name, (B, D) or (T, D) float32.
+        tensors: engine outputs by name, (B, D), (T, D) or (B, V) float32.
         cu_seqlens: (B + 1,) int32, token bounds of the items.
         readouts: B of them, in batch order.
 
     Returns:
-        B rows, float32 and C-contiguous; None where the engine's numbers are not all finite.
+        B rows, float32 and C-contiguous, or sparse; None where the engine's numbers are not all
+        finite.
         Vectors may share one buffer, which no one else holds.
     """
     rows: list[Row | None] = [None] * len(readouts)
     for readout, positions in _group(readouts).items():
-        tensor = tensors[readout.output]
-        if readout.is_per_token:
-            _read_tokens(tensor, cu_seqlens, positions, rows)
-        else:
-            _read_vectors(tensor, readout, positions, rows)
+        part = _Part(
+            tensor=tensors[readout.output],
+            cu_seqlens=cu_seqlens,
+            readout=readout,
+            positions=positions,
+        )
+        _READERS[readout.form](part, rows)
     return rows
 
 
@@ -53,29 +57,51 @@ def _group(readouts: Sequence[Readout]) -> dict[Readout, list[int]]:
     return groups
 
 
-def _read_vectors(
-    tensor: NDArray[np.float32], readout: Readout, positions: list[int], rows: list[Row | None]
-) -> None:
-    values = tensor if len(positions) == len(rows) else tensor[positions]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The items of a batch that are read alike."""
+
+    tensor: NDArray[np.float32]
+    cu_seqlens: NDArray[np.int32]
+    readout: Readout
+    positions: list[int]
+
+
+def _read_vectors(part: _Part, rows: list[Row | None]) -> None:
+    values = part.tensor if len(part.positions) == len(rows) else part.tensor[part.positions]
     finite: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(values), axis=1)
     if not finite.all():
         # Zeros in their place keep the arithmetic below free of NaN; these rows are not read.
         values = np.where(finite[:, np.newaxis], values, np.float32(0.0))
-    values = values[:, : readout.dimensions]
-    result = l2_normalize(values) if readout.normalize else np.ascontiguousarray(values)
-    for position, row, is_finite in zip(positions, result, finite.tolist(), strict=True):
+    values = values[:, : part.readout.dimensions]
+    result = l2_normalize(values) if part.readout.normalize else np.ascontiguousarray(values)
+    for position, row, is_finite in zip(part.positions, result, finite.tolist(), strict=True):
         if is_finite:
             rows[position] = row
 
 
-def _read_tokens(
-    tensor: NDArray[np.float32],
-    cu_seqlens: NDArray[np.int32],
-    positions: list[int],
-    rows: list[Row | None],
-) -> None:
-    for position in positions:
-        matrix = tensor[cu_seqlens[position] : cu_seqlens[position + 1]]
-        if np.isfinite(matrix).all():
+def _read_tokens(part: _Part, rows: list[Row | None]) -> None:
+    for position in part.positions:
+        matrix = part.tensor[part.cu_seqlens[position] : part.cu_seqlens[position + 1]]
+        if not np.isfinite(matrix).all():
+            continue
+        if part.readout.normalize:
+            rows[position] = l2_normalize(matrix)
+        else:
             # A view would keep the whole batch alive for as long as its slowest reader.
             rows[position] = matrix if len(rows) == 1 else matrix.copy()
+
+
+def _read_sparse(part: _Part, rows: list[Row | None]) -> None:
+    for position in part.positions:
+        row = part.tensor[position]
+        if np.isfinite(row).all():
+            indices = np.flatnonzero(row > 0.0)
+            rows[position] = SparseRow(indices=indices, values=row[indices])
+
+
+_READERS: dict[RowForm, Callable[[_Part, list[Row | None]], None]] = {
+    RowForm.VECTOR: _read_vectors,
+    RowForm.TOKENS: _read_tokens,
+    RowForm.SPARSE: _read_sparse,
+}

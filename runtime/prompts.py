@@ -10,14 +10,24 @@ from infinity_v3.runtime.errors import ErrorKind, InferenceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTable:
-    """The prompts of one model; `default` is the text for requests that name none, "" = nothing."""
+    """The prompts of one model.
+
+    Attributes:
+        default: text for requests that name no prompt; "" = nothing.
+        default_name: the name of that text, if it has one.
+    """
 
     named: Mapping[str, str]
     default: str = ""
+    default_name: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.named)
+
+    def name(self, prompt_name: str | None) -> str | None:
+        """Give the name of the prompt in force for a request; None = it has no name."""
+        return self.default_name if prompt_name is None else prompt_name
 
     def text(self, prompt_name: str | None) -> str:
         """Give the prefix for a request.
@@ -61,7 +71,7 @@ def resolve_prompts(
         raise UsageError(
             f"--default-prompt-name {name}: not a prompt of this artifact; {_hint(prompts.named)}"
         )
-    return PromptTable(named=prompts.named, default=prompts.named[name])
+    return PromptTable(named=prompts.named, default=prompts.named[name], default_name=name)
 
 
 def _hint(named: Mapping[str, str]) -> str:

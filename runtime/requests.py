@@ -7,6 +7,43 @@ TextInput = str | tuple[int, ...]
 """A text, or token ids that are fed to the model as they are."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPair:
+    """A query and a document (or any two texts) that the model reads together."""
+
+    query: str
+    document: str
+
+
+ClassifyInput = str | tuple[int, ...] | TextPair
+"""What a classifier reads."""
+
+
+class ScoreForm(str, Enum):
+    """How logits become the numbers of a reply.
+
+    Attributes:
+        NATIVE: the artifact's activation.
+        LOGITS: untouched.
+        PROBABILITIES: sigmoid per label for multi-label models, else softmax, which gives 1.0 for a
+            single label.
+    """
+
+    NATIVE = "native"
+    LOGITS = "logits"
+    PROBABILITIES = "probabilities"
+
+
+class Aggregation(str, Enum):
+    """How tokens become entities: the strategies of transformers' token-classification pipeline."""
+
+    NONE = "none"
+    SIMPLE = "simple"
+    FIRST = "first"
+    AVERAGE = "average"
+    MAX = "max"
+
+
 class TruncationSide(str, Enum):
     """Which end of a too long input is cut off."""
 
@@ -58,12 +95,88 @@ class EmbedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedTokensRequest:
-    """Texts or ids to turn into one vector per token."""
+    """Texts or ids to turn into one vector per token.
+
+    For late-interaction models the prompts "query" and "document" choose the rules of the side.
+    """
 
     items: tuple[TextInput, ...]
     is_list: bool
     options: TextOptions = TextOptions()
     schedule: Schedule = Schedule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedSparseRequest:
+    """Texts or ids to turn into one sparse vector over the vocabulary each."""
+
+    items: tuple[TextInput, ...]
+    is_list: bool
+    options: TextOptions = TextOptions()
+    schedule: Schedule = Schedule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarityRequest:
+    """One text to compare with each of some others; the prompt goes to both sides."""
+
+    source: str
+    sentences: tuple[str, ...]
+    options: TextOptions = TextOptions()
+    schedule: Schedule = Schedule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRequest:
+    """Documents to order by their relevance to a query.
+
+    Attributes:
+        documents: at least one.
+        form: NATIVE or LOGITS.
+        max_document_tokens: each document is cut to that many tokens first, on its right.
+    """
+
+    query: str
+    documents: tuple[str, ...]
+    options: TextOptions = TextOptions()
+    schedule: Schedule = Schedule()
+    form: ScoreForm = ScoreForm.NATIVE
+    max_document_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyRequest:
+    """Texts, ids or pairs to score by every label.
+
+    Attributes:
+        items: at least one.
+        is_list: False for a bare input; then errors carry no item position.
+    """
+
+    items: tuple[ClassifyInput, ...]
+    is_list: bool
+    options: TextOptions = TextOptions()
+    schedule: Schedule = Schedule()
+    form: ScoreForm = ScoreForm.NATIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyTokensRequest:
+    """Texts whose tokens get labels.
+
+    Attributes:
+        texts: at least one.
+        ignored_labels: entries whose best label is one of these are left out.
+        form: NATIVE (softmax), or LOGITS, which needs Aggregation.NONE.
+    """
+
+    texts: tuple[str, ...]
+    is_list: bool
+    options: TextOptions = TextOptions()
+    schedule: Schedule = Schedule()
+    aggregation: Aggregation = Aggregation.NONE
+    ignored_labels: frozenset[str] = frozenset({"O"})
+    form: ScoreForm = ScoreForm.NATIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,32 +3,40 @@
 Created and called on the event loop thread. Knows nothing of HTTP.
 """
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
-from infinity_v3.artifacts.manifest import Kind
-from infinity_v3.runtime.checks import check_dimensions, check_items, check_max_tokens
+from infinity_v3.runtime import capabilities
+from infinity_v3.runtime.blame import located
+from infinity_v3.runtime.checks import check_id_lists, check_items
 from infinity_v3.runtime.dispatcher import Dispatcher
-from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
-from infinity_v3.runtime.loading import HIDDEN_OUTPUT, LoadedModel
+from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.observer import Observer
-from infinity_v3.runtime.pending import PendingRequest, not_ready
+from infinity_v3.runtime.pending import not_ready
+from infinity_v3.runtime.pipeline import TextPipeline, TextRules
 from infinity_v3.runtime.requests import (
+    ClassifyRequest,
+    ClassifyTokensRequest,
     DecodeRequest,
     EmbedRequest,
+    EmbedSparseRequest,
     EmbedTokensRequest,
-    TextOptions,
+    RankRequest,
+    SimilarityRequest,
     TokenizeRequest,
 )
-from infinity_v3.runtime.results import EmbedResult, RequestTiming
+from infinity_v3.runtime.results import (
+    ClassifyResult,
+    ClassifyTokensResult,
+    EmbedResult,
+    RankResult,
+    SimilarityResult,
+    SparseResult,
+)
+from infinity_v3.runtime.score_tasks import ScoreTasks
 from infinity_v3.runtime.settings import ServiceSettings, default_tokenization_workers
 from infinity_v3.runtime.state import ServiceState, ServiceStats
 from infinity_v3.runtime.text_pool import TextPool
 from infinity_v3.runtime.tokens import TokenPiece
-from infinity_v3.runtime.truncation import Truncation
-from infinity_v3.runtime.work import Readout
+from infinity_v3.runtime.vector_tasks import VectorTasks
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -37,15 +45,23 @@ class InferenceService:
     """Serves one loaded model. Every accepted request ends exactly once.
 
     All methods belong to the event loop thread. A request whose task is cancelled leaves the queue
-    at once.
+    at once. The tasks raise InferenceError for what is refused or fails as a whole; `check_can_...`
+    raises the one that a task raises on a model of another kind: BACKEND, code unsupported_task.
     """
 
     def __init__(self, model: LoadedModel, settings: ServiceSettings, observer: Observer) -> None:
         self._model = model
-        self._settings = settings
         workers = settings.tokenization_workers or default_tokenization_workers()
         self._texts = TextPool(model.tokenizer, num_workers=workers)
         self._dispatcher = Dispatcher(model, settings, observer)
+        rules = TextRules(
+            max_input_tokens=model.info.max_input_tokens,
+            is_truncating=settings.is_truncating,
+            prompts=model.prompts,
+        )
+        pipeline = TextPipeline(rules, self._texts, self._dispatcher)
+        self._vectors = VectorTasks(model, pipeline)
+        self._scores = ScoreTasks(model, pipeline)
 
     @property
     def info(self) -> ModelInfo:
@@ -66,56 +82,78 @@ class InferenceService:
         self._dispatcher.start()
 
     def check_can_embed(self) -> None:
-        """Refuse what this model cannot do.
-
-        Raises:
-            InferenceError: BACKEND, code unsupported_task.
-        """
-        if "embed" not in self.info.capabilities:
-            hints = {Kind.LATE_INTERACTION: "; use /embed_all", Kind.SPARSE: "; use /embed_sparse"}
-            raise _unsupported("Model is not an embedding model" + hints.get(self.info.kind, ""))
+        """Refuse models that do not give one vector per input."""
+        capabilities.check_can_embed(self.info)
 
     def check_can_embed_tokens(self) -> None:
-        """Refuse what this model cannot do.
+        """Refuse models that do not give vectors for tokens."""
+        capabilities.check_can_embed_tokens(self.info)
 
-        Raises:
-            InferenceError: BACKEND, code unsupported_task.
-        """
-        if "embed_all" in self.info.capabilities:
-            return
-        if self.info.kind is Kind.SPARSE:
-            raise _unsupported("`embed_all` is not available for SPLADE models")
-        if self.info.kind is not Kind.EMBEDDING:
-            raise _unsupported("Model is not an embedding model")
-        raise _unsupported(
-            "the artifact has no token output; "
-            "compile it again: infinity-compile model --task embedding"
-        )
+    def check_can_embed_sparse(self) -> None:
+        """Refuse models whose vectors are not sparse."""
+        capabilities.check_can_embed_sparse(self.info)
+
+    def check_can_compare(self) -> None:
+        """Refuse models whose vectors cannot be compared by their cosine."""
+        capabilities.check_can_compare(self.info)
+
+    def check_can_rank(self) -> None:
+        """Refuse models that do not score pairs."""
+        capabilities.check_can_rank(self.info)
+
+    def check_can_classify(self) -> None:
+        """Refuse models without labels for texts."""
+        capabilities.check_can_classify(self.info)
+
+    def check_can_classify_tokens(self) -> None:
+        """Refuse models without labels for tokens."""
+        capabilities.check_can_classify_tokens(self.info)
 
     async def embed(self, request: EmbedRequest) -> EmbedResult:
-        """Turn each item into one vector.
-
-        Raises:
-            InferenceError: refused, or failed as a whole.
-        """
+        """Turn each item into one vector."""
         self._check_ready()
         self.check_can_embed()
-        output, width = self._model.pooled_output, self.info.width
-        assert output is not None, "an embedding model without pooled output; this is a bug"
-        assert width is not None, "an embedding model without width; this is a bug"
-        check_dimensions(request.dimensions, width)
-        readout = Readout(output=output, normalize=request.normalize, dimensions=request.dimensions)
-        return await self._infer(request, readout)
+        return await self._vectors.embed(request)
 
     async def embed_tokens(self, request: EmbedTokensRequest) -> EmbedResult:
-        """Turn each item into one row per token, special tokens included, not normalised.
+        """Turn each item into one row per token.
 
-        Raises:
-            InferenceError: refused, or failed as a whole.
+        Embedding models give every token a row, special tokens included, not normalised.
+        Late-interaction models give projected vectors, and none for the tokens they skip.
         """
         self._check_ready()
         self.check_can_embed_tokens()
-        return await self._infer(request, Readout(output=HIDDEN_OUTPUT, is_per_token=True))
+        return await self._vectors.embed_tokens(request)
+
+    async def embed_sparse(self, request: EmbedSparseRequest) -> SparseResult:
+        """Turn each item into one sparse vector over the vocabulary."""
+        self._check_ready()
+        self.check_can_embed_sparse()
+        return await self._vectors.embed_sparse(request)
+
+    async def similarity(self, request: SimilarityRequest) -> SimilarityResult:
+        """Compare one text with each of some others; errors of the first end with its field."""
+        self._check_ready()
+        self.check_can_compare()
+        return await self._vectors.compare(request)
+
+    async def rank(self, request: RankRequest) -> RankResult:
+        """Order documents by their relevance to a query; equal documents get equal scores."""
+        self._check_ready()
+        self.check_can_rank()
+        return await self._scores.rank(request)
+
+    async def classify(self, request: ClassifyRequest) -> ClassifyResult:
+        """Score each item by every label."""
+        self._check_ready()
+        self.check_can_classify()
+        return await self._scores.classify(request)
+
+    async def classify_tokens(self, request: ClassifyTokensRequest) -> ClassifyTokensResult:
+        """Label the tokens of each text, or the entities they make up."""
+        self._check_ready()
+        self.check_can_classify_tokens()
+        return await self._scores.classify_tokens(request)
 
     async def tokenize(self, request: TokenizeRequest) -> tuple[tuple[TokenPiece, ...], ...]:
         """Show how prompt and text split into tokens.
@@ -124,7 +162,7 @@ class InferenceService:
             InferenceError: refused.
         """
         self._check_ready()
-        with _located(is_list=request.is_list):
+        with located(is_list=request.is_list):
             prompt = self._model.prompts.text(request.prompt_name)
             check_items(request.texts, has_prompt_name=False)
             with self._dispatcher.slot():
@@ -142,8 +180,8 @@ class InferenceService:
             InferenceError: refused.
         """
         self._check_ready()
-        with _located(is_list=request.is_list):
-            _check_id_lists(request.id_lists)
+        with located(is_list=request.is_list):
+            check_id_lists(request.id_lists)
             with self._dispatcher.slot():
                 return tuple(
                     await self._texts.decode(
@@ -178,69 +216,7 @@ class InferenceService:
         self._model.engine.close()
         return True
 
-    async def _infer(
-        self, request: EmbedRequest | EmbedTokensRequest, readout: Readout
-    ) -> EmbedResult:
-        with _located(is_list=request.is_list):
-            options = request.options
-            truncation = self._truncation(options)
-            prompt = self._model.prompts.text(options.prompt_name)
-            check_items(request.items, has_prompt_name=options.prompt_name is not None)
-            with self._dispatcher.slot():
-                started_s = time.monotonic()
-                encoded = await self._texts.encode(request.items, truncation, prompt)
-                tokenization_s = time.monotonic() - started_s
-                done = await self._dispatcher.run(encoded, request.schedule, readout)
-        return _result(done, tokenization_s)
-
-    def _truncation(self, options: TextOptions) -> Truncation:
-        check_max_tokens(options.max_tokens, self.info.max_input_tokens)
-        default = self._settings.is_truncating or options.max_tokens is not None
-        return Truncation(
-            max_tokens=options.max_tokens or self.info.max_input_tokens,
-            is_allowed=default if options.truncate is None else options.truncate,
-            side=options.truncation_side,
-        )
-
     def _check_ready(self) -> None:
         state = self.state
         if state is not ServiceState.READY:
             raise not_ready(f"the model is not ready: {state.value}")
-
-
-@contextmanager
-def _located(*, is_list: bool) -> Iterator[None]:
-    """A bare input has no position, so its errors carry none."""
-    try:
-        yield
-    except InferenceError as error:
-        if not is_list:
-            error.item = None
-        raise
-
-
-def _result(done: PendingRequest, tokenization_s: float) -> EmbedResult:
-    count = len(done.item_tokens)
-    rows = tuple(row for row in done.rows if row is not None)
-    assert len(rows) == count, "a request ended before its items; this is a bug"
-    return EmbedResult(
-        rows=rows,
-        item_tokens=done.item_tokens,
-        timing=RequestTiming(
-            tokenization_s=tokenization_s / count,
-            queue_s=done.queue_s / count,
-            inference_s=done.inference_s / count,
-        ),
-    )
-
-
-def _check_id_lists(id_lists: Sequence[Sequence[int]]) -> None:
-    if id_lists and all(id_lists):
-        return
-    position = next((index for index, ids in enumerate(id_lists) if not ids), None)
-    message = "`input_ids` cannot be empty"
-    raise InferenceError(ErrorKind.EMPTY, "empty_input", message, item=position, field=ITEMS_FIELD)
-
-
-def _unsupported(message: str) -> InferenceError:
-    return InferenceError(ErrorKind.BACKEND, "unsupported_task", message)

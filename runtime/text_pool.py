@@ -10,10 +10,12 @@ from functools import partial
 from typing import TypeVar
 
 from infinity_v3.runtime.batch import EncodedText
-from infinity_v3.runtime.requests import TextInput
+from infinity_v3.runtime.late_interaction import Side
+from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.tokens import TokenPiece
 from infinity_v3.runtime.truncation import Truncation
+from infinity_v3.runtime.words import TokenizedText
 
 INLINE_CHARACTERS = 1024
 INLINE_ITEMS = 16
@@ -30,36 +32,56 @@ class TextPool:
         self._pool = ThreadPoolExecutor(num_workers, thread_name_prefix="infinity-tokenizer")
 
     async def encode(
-        self, items: Sequence[TextInput], truncation: Truncation, prompt: str
+        self, items: Sequence[ClassifyInput], truncation: Truncation, prompt: str
     ) -> list[EncodedText]:
         """As `TextTokenizer.encode`."""
-        if _is_small(items, prompt):
-            return self._tokenizer.encode(items, truncation, prompt=prompt)
-        return await self._run(partial(self._tokenizer.encode, items, truncation, prompt=prompt))
+        work = partial(self._tokenizer.encode, items, truncation, prompt=prompt)
+        return await self.call(work, is_small=_is_small(items, prompt))
+
+    async def encode_side(
+        self, items: Sequence[TextInput], truncation: Truncation, side: Side, prompt: str
+    ) -> list[EncodedText]:
+        """As `TextTokenizer.encode_side`."""
+        work = partial(self._tokenizer.encode_side, items, truncation, side, prompt=prompt)
+        return await self.call(work, is_small=_is_small(items, prompt))
+
+    async def encode_words(
+        self, texts: Sequence[str], truncation: Truncation, prompt: str
+    ) -> list[TokenizedText]:
+        """As `TextTokenizer.encode_words`."""
+        work = partial(self._tokenizer.encode_words, texts, truncation, prompt=prompt)
+        return await self.call(work, is_small=_is_small(texts, prompt))
 
     async def pieces(
         self, texts: Sequence[str], *, add_special_tokens: bool
     ) -> list[tuple[TokenPiece, ...]]:
         """As `TextTokenizer.pieces`."""
         work = partial(self._tokenizer.pieces, texts, add_special_tokens=add_special_tokens)
-        return work() if _is_small(texts, "") else await self._run(work)
+        return await self.call(work, is_small=_is_small(texts, ""))
 
     async def decode(
-        self, id_lists: Sequence[Sequence[int]], *, skip_special_tokens: bool
+        self, id_lists: Sequence[tuple[int, ...]], *, skip_special_tokens: bool
     ) -> list[str]:
         """As `TextTokenizer.decode`."""
         work = partial(self._tokenizer.decode, id_lists, skip_special_tokens=skip_special_tokens)
-        return work() if _is_small(id_lists, "") else await self._run(work)
+        return await self.call(work, is_small=_is_small(id_lists, ""))
+
+    async def call(self, work: Callable[[], Result], *, is_small: bool) -> Result:
+        """Do work on texts: at once when it is small, else on one of the threads."""
+        if is_small:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
         """Take no more work; what was handed in still gets its answer."""
         self._pool.shutdown(wait=False)
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-
-def _is_small(items: Sequence[Sequence[object]], prompt: str) -> bool:
+def _is_small(items: Sequence[ClassifyInput], prompt: str) -> bool:
     if len(items) > INLINE_ITEMS:
         return False
-    return sum(map(len, items)) + len(items) * len(prompt) <= INLINE_CHARACTERS
+    return sum(map(_size, items)) + len(items) * len(prompt) <= INLINE_CHARACTERS
+
+
+def _size(item: ClassifyInput) -> int:
+    return len(item.query) + len(item.document) if isinstance(item, TextPair) else len(item)

@@ -5,26 +5,31 @@ at any time. Knows nothing of prompts' names, queues or engines.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
 import tokenizers
 
+from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.checks import check_ids, empty_item, too_long
+from infinity_v3.runtime.encodings import as_encoded, encode_many, encode_one
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
-from infinity_v3.runtime.requests import TextInput, TruncationSide
+from infinity_v3.runtime.late_interaction import Side
+from infinity_v3.runtime.pairs import PairEncoder
+from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair, TruncationSide
 from infinity_v3.runtime.tokens import TokenPiece, read_pieces
 from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
+from infinity_v3.runtime.windows import WINDOW_GROWTH, first_width, is_safe, window
+from infinity_v3.runtime.words import TokenizedText, WordReader, WordRule
 
 MAX_CHARACTERS_PER_TOKEN = 250
-WINDOW_CHARACTERS_PER_TOKEN = 16
-MIN_WINDOW_CHARACTERS = 1024
-WINDOW_GROWTH = 4
-BRIEF_CHARACTERS = 1024
-"""Up to this, handing the work to the library's thread pool takes longer than doing it."""
 CHUNK_ITEMS = 32
 """Items encoded per call, which releases the GIL: between two calls others get their turn."""
+
+
+Item = TypeVar("Item", bound=ClassifyInput)
 
 
 class TextTokenizer:
@@ -34,41 +39,66 @@ class TextTokenizer:
         backend: owned by this object from now on; its truncation and padding are switched off.
         vocab_size: rows of the model's embedding table.
         max_input_tokens: longest input the model takes.
+        pair_template: how pairs become one text; None = the tokenizer joins them its own way.
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, *, vocab_size: int, max_input_tokens: int
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        vocab_size: int,
+        max_input_tokens: int,
+        pair_template: PairTemplate | None = None,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
         self._vocab_size = vocab_size
         self._max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
+        self._pairs = PairEncoder(backend, pair_template, max_characters=self._max_characters)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
-        self._has_token_types = any(backend.encode("a").type_ids)
+        sample = backend.encode("a")
+        self._has_token_types = any(sample.type_ids)
+        self._num_leading = Frame.from_mask(sample.special_tokens_mask).num_leading
         largest = max([backend.get_vocab_size() - 1, *added])
         self._may_exceed_table = largest >= vocab_size
 
     @classmethod
-    def from_file(cls, path: Path, *, vocab_size: int, max_input_tokens: int) -> "TextTokenizer":
+    def from_file(
+        cls,
+        path: Path,
+        *,
+        vocab_size: int,
+        max_input_tokens: int,
+        pair_template: PairTemplate | None = None,
+    ) -> "TextTokenizer":
         """Read a tokenizer.json."""
-        backend = tokenizers.Tokenizer.from_file(str(path))
-        return cls(backend, vocab_size=vocab_size, max_input_tokens=max_input_tokens)
+        return cls(
+            tokenizers.Tokenizer.from_file(str(path)),
+            vocab_size=vocab_size,
+            max_input_tokens=max_input_tokens,
+            pair_template=pair_template,
+        )
 
     @property
     def num_special_tokens(self) -> int:
         """Tokens that are put around every text."""
         return int(self._backend.num_special_tokens_to_add(False))
 
+    @property
+    def num_pair_tokens(self) -> int:
+        """Tokens that every pair has beside those of its texts."""
+        return self._pairs.num_fixed_tokens
+
     def encode(
-        self, items: Sequence[TextInput], truncation: Truncation, *, prompt: str = ""
+        self, items: Sequence[ClassifyInput], truncation: Truncation, *, prompt: str = ""
     ) -> list[EncodedText]:
         """Turn items into what the model is fed.
 
         Args:
             items: texts, which get the prompt in front and special tokens around; ids are fed as
-                they are. None is empty.
+                they are; pairs follow their template. None is empty.
             truncation: limit and what happens beyond it.
             prompt: prefix of every text; counted, and cut like the text.
 
@@ -76,10 +106,51 @@ class TextTokenizer:
             InferenceError: the first item at fault, by its position in `items`.
         """
         encoded: list[EncodedText] = []
-        for start in range(0, len(items), CHUNK_ITEMS):
-            chunk = items[start : start + CHUNK_ITEMS]
-            encoded.extend(self._encode_chunk(chunk, start, truncation, prompt))
+        for start, chunk in _chunks(items, TextPair):
+            pairs = [item for item in chunk if isinstance(item, TextPair)]
+            single = [item for item in chunk if not isinstance(item, TextPair)]
+            # Each chunk is all pairs or none.
+            encoded.extend(self._encode_pairs(pairs, start, truncation))
+            encoded.extend(self._encode_chunk(single, start, truncation, prompt))
         return encoded
+
+    def encode_side(
+        self, items: Sequence[TextInput], truncation: Truncation, side: Side, *, prompt: str = ""
+    ) -> list[EncodedText]:
+        """Turn items into what a late-interaction model is fed; ids are fed as they are.
+
+        Raises:
+            InferenceError: the first item at fault, by its position.
+        """
+        limit, place = side.limit(truncation), min(self._num_leading, 1)
+        text_limit = side.without_prefix(limit)
+        encoded: list[EncodedText] = []
+        for start, chunk in _chunks(items, str):
+            if isinstance(chunk[0], str):
+                texts = self._encode_chunk(chunk, start, text_limit, prompt)
+                encoded.extend(side.complete(text, place, limit) for text in texts)
+            else:
+                encoded.extend(self._encode_chunk(chunk, start, truncation, prompt))
+        return encoded
+
+    def encode_words(
+        self, texts: Sequence[str], truncation: Truncation, *, prompt: str = ""
+    ) -> list[TokenizedText]:
+        """Turn texts into what the model is fed, and keep which characters each token is of.
+
+        Args:
+            texts: none is empty.
+            truncation: limit and what happens beyond it.
+            prompt: as in `encode`; its tokens are not listed.
+
+        Raises:
+            InferenceError: the first text at fault, by its position.
+        """
+        rule = WordRule.of(self._backend)
+        return [
+            self._encode_words(prompt + text, len(prompt), position, truncation, rule)
+            for position, text in enumerate(texts)
+        ]
 
     def pieces(
         self, texts: Sequence[str], *, add_special_tokens: bool
@@ -93,7 +164,9 @@ class TextTokenizer:
         pieces: list[tuple[TokenPiece, ...]] = []
         for position, text in enumerate(texts):
             self._check_characters(text, position)
-            encoding = self._encode_one(text, position, add_special_tokens=add_special_tokens)
+            encoding = encode_one(
+                self._backend, text, position, add_special_tokens=add_special_tokens
+            )
             pieces.append(read_pieces(encoding, text))
         return pieces
 
@@ -108,106 +181,111 @@ class TextTokenizer:
         lists = [list(ids) for ids in id_lists]
         return list(self._backend.decode_batch(lists, skip_special_tokens=skip_special_tokens))
 
+    def _encode_pairs(
+        self, pairs: Sequence[TextPair], start: int, truncation: Truncation
+    ) -> Iterator[EncodedText]:
+        encoded = self._pairs.encode(pairs, start, truncation)
+        for position, pair in enumerate(encoded, start):
+            self._check_table(pair.input_ids.tolist(), position)
+            yield pair
+
     def _encode_chunk(
         self, chunk: Sequence[TextInput], start: int, truncation: Truncation, prompt: str
     ) -> Iterator[EncodedText]:
         texts = [prompt + item for item in chunk if isinstance(item, str)]
         short = [text for text in texts if self._is_encoded_whole(text, truncation)]
-        encodings = iter(self._encode_short(short))
+        encodings = iter(encode_many(self._backend, short))
         remaining_texts = iter(texts)
         for position, item in enumerate(chunk, start):
             if isinstance(item, str):
                 text = next(remaining_texts)
-                yield self._finish_text(text, encodings, position, truncation)
+                is_whole = self._is_encoded_whole(text, truncation)
+                encoding = next(encodings) if is_whole else None
+                found = encoding or self._encode_text(text, position, truncation)[0]
+                places = self._kept_places(found, position, truncation)
+                yield self._take_encoding(found, places, position)
             else:
                 yield self._take_ids(item, position, truncation)
 
+    def _encode_words(
+        self, text: str, num_prompt: int, position: int, truncation: Truncation, rule: WordRule
+    ) -> TokenizedText:
+        encoding, num_skipped = self._encode_text(text, position, truncation)
+        places = self._kept_places(encoding, position, truncation)
+        reader = WordReader(
+            rule=rule,
+            text=text,
+            num_prompt_characters=num_prompt,
+            num_skipped_characters=num_skipped,
+        )
+        return TokenizedText(
+            text=text[num_prompt:],
+            encoded=self._take_encoding(encoding, places, position),
+            tokens=reader.read(encoding, range(len(encoding)) if places is None else places),
+        )
+
     def _is_encoded_whole(self, text: str, truncation: Truncation) -> bool:
         if truncation.is_allowed:
-            return len(text) <= _first_window(truncation)
+            return len(text) <= first_width(truncation)
         return len(text) <= self._max_characters
 
-    def _encode_short(self, texts: list[str]) -> list[tokenizers.Encoding | None]:
-        try:
-            if sum(map(len, texts)) <= BRIEF_CHARACTERS:
-                return [self._backend.encode(text) for text in texts]
-            return list(self._backend.encode_batch_fast(texts))
-        except Exception:
-            # The library raises bare Exception and does not say which text failed: _finish_text
-            # asks one by one.
-            return [None] * len(texts)
-
-    def _finish_text(
-        self,
-        text: str,
-        encodings: Iterator[tokenizers.Encoding | None],
-        position: int,
-        truncation: Truncation,
-    ) -> EncodedText:
-        if self._is_encoded_whole(text, truncation):
-            encoding = next(encodings) or self._encode_one(text, position)
-        elif truncation.is_allowed:
-            encoding = self._encode_windows(text, position, truncation)
-        else:
-            raise too_long(self._max_characters, len(text), "characters", position)
-        return self._take_encoding(encoding, position, truncation)
-
-    def _encode_windows(
+    def _encode_text(
         self, text: str, position: int, truncation: Truncation
-    ) -> tokenizers.Encoding:
-        """Encode only as much of a long text as decides the tokens that stay."""
-        width = _first_window(truncation)
-        while width < len(text):
-            window = _window(text, width, truncation.side)
-            encoding = self._encode_one(window, position)
-            if _is_settled(encoding, len(window), truncation):
-                return encoding
-            width *= WINDOW_GROWTH
-        return self._encode_one(text, position)
+    ) -> tuple[tokenizers.Encoding, int]:
+        """Encode as much of a text as decides the tokens that stay; the part before it is skipped.
 
-    def _encode_one(
-        self, text: str, position: int, *, add_special_tokens: bool = True
-    ) -> tokenizers.Encoding:
-        try:
-            # The batch call, because only it releases the GIL.
-            return self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0]
-        except Exception as error:  # the library raises no narrower type
-            raise InferenceError(
-                ErrorKind.TOKENIZER,
-                "tokenizer_error",
-                f"the tokenizer failed on this text ({type(error).__name__})",
-                item=position,
-                field=ITEMS_FIELD,
-            ) from error
+        Returns:
+            The encoding with offsets, and how many characters were skipped.
+        """
+        if not truncation.is_allowed:
+            self._check_characters(text, position)
+            return encode_one(self._backend, text, position), 0
+        width = first_width(truncation)
+        while width < len(text):
+            seen = window(text, width, truncation.side)
+            encoding = encode_one(self._backend, seen, position)
+            if _is_settled(encoding, len(seen), truncation):
+                is_right = truncation.side is TruncationSide.RIGHT
+                return encoding, 0 if is_right else len(text) - len(seen)
+            width *= WINDOW_GROWTH
+        return encode_one(self._backend, text, position), 0
+
+    def _kept_places(
+        self, encoding: tokenizers.Encoding, position: int, truncation: Truncation
+    ) -> list[int] | None:
+        """Places of the tokens that stay; None = all."""
+        count = len(encoding)
+        if count == 0:
+            raise empty_item(position)
+        if count <= truncation.max_tokens:
+            return None
+        _check_truncation(count, position, truncation)
+        frame = Frame.from_mask(encoding.special_tokens_mask)
+        return frame.cut(range(count), truncation)
 
     def _take_encoding(
-        self, encoding: tokenizers.Encoding, position: int, truncation: Truncation
+        self, encoding: tokenizers.Encoding, places: list[int] | None, position: int
     ) -> EncodedText:
         ids: list[int] = encoding.ids
-        if not ids:
-            raise empty_item(position)
         types: list[int] | None = encoding.type_ids if self._has_token_types else None
-        if len(ids) > truncation.max_tokens:
-            _check_truncation(len(ids), position, truncation)
-            frame = Frame.from_mask(encoding.special_tokens_mask)
-            ids = frame.cut(ids, truncation)
-            types = None if types is None else frame.cut(types, truncation)
-        if self._may_exceed_table:
-            self._check_table(ids, position)
-        return _encoded(ids, types)
+        if places is not None:
+            ids = [ids[place] for place in places]
+            types = None if types is None else [types[place] for place in places]
+        self._check_table(ids, position)
+        return as_encoded(ids, types)
 
     def _take_ids(self, ids: Sequence[int], position: int, truncation: Truncation) -> EncodedText:
         if len(ids) > truncation.max_tokens:
             _check_truncation(len(ids), position, truncation)
         check_ids(ids, self._vocab_size, position)
-        return _encoded(clip_ids(ids, truncation, self._special_ids), None)
+        return as_encoded(clip_ids(ids, truncation, self._special_ids), None)
 
     def _check_characters(self, text: str, position: int) -> None:
         if len(text) > self._max_characters:
             raise too_long(self._max_characters, len(text), "characters", position)
 
     def _check_table(self, ids: Sequence[int], position: int) -> None:
-        if max(ids) >= self._vocab_size:
+        if self._may_exceed_table and max(ids) >= self._vocab_size:
             raise InferenceError(
                 ErrorKind.TOKENIZER,
                 "tokenizer_error",
@@ -218,29 +296,19 @@ class TextTokenizer:
             )
 
 
-def _encoded(ids: Sequence[int], types: Sequence[int] | None) -> EncodedText:
-    return EncodedText(
-        input_ids=np.array(ids, dtype=np.int64),
-        token_type_ids=None if types is None else np.array(types, dtype=np.int64),
-    )
+def _chunks(items: Sequence[Item], kind: type) -> Iterator[tuple[int, list[Item]]]:
+    """Parts of the items and where each begins: all of one kind or none, and none too large."""
+    start = 0
+    for _, run in groupby(items, key=lambda item: isinstance(item, kind)):
+        alike = list(run)
+        for offset in range(0, len(alike), CHUNK_ITEMS):
+            yield start + offset, alike[offset : offset + CHUNK_ITEMS]
+        start += len(alike)
 
 
 def _check_truncation(num_tokens: int, position: int, truncation: Truncation) -> None:
     if not truncation.is_allowed:
         raise too_long(truncation.max_tokens, num_tokens, "tokens", position)
-
-
-def _first_window(truncation: Truncation) -> int:
-    return max(WINDOW_CHARACTERS_PER_TOKEN * truncation.max_tokens, MIN_WINDOW_CHARACTERS)
-
-
-def _window(text: str, width: int, side: TruncationSide) -> str:
-    if side is TruncationSide.RIGHT:
-        return text[:width]
-    start = len(text) - width
-    # Starting at a space keeps the grouping of digits and repeated characters in phase.
-    space = text.rfind(" ", max(start - MIN_WINDOW_CHARACTERS, 0), start + 1)
-    return text[start if space < 0 else space :]
 
 
 def _is_settled(encoding: tokenizers.Encoding, width: int, truncation: Truncation) -> bool:
@@ -254,6 +322,4 @@ def _is_settled(encoding: tokenizers.Encoding, width: int, truncation: Truncatio
         return True
     is_right = truncation.side is TruncationSide.RIGHT
     span = encoding.token_to_chars(frame.num_leading + room - 1 if is_right else end - room)
-    if span is None:
-        return False
-    return span[1] <= width // 2 if is_right else span[0] >= width // 2
+    return span is not None and is_safe(span, width, truncation.side)

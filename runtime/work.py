@@ -4,6 +4,7 @@ Knows nothing of threads, engines or futures.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +12,36 @@ from numpy.typing import NDArray
 
 from infinity_v3.runtime.batch import EncodedText
 
-Row = NDArray[np.float32]
-"""The numbers of one item: (D,) for a vector, (S, D) for a matrix of token vectors."""
+
+class RowForm(str, Enum):
+    """What one item gets of an engine output.
+
+    Attributes:
+        VECTOR: its row of a (B, D) output.
+        TOKENS: its own (S, D) of a (T, D) output.
+        SPARSE: the positive entries of its row of a (B, V) output.
+    """
+
+    VECTOR = "vector"
+    TOKENS = "tokens"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseRow:
+    """The positive entries of one vector.
+
+    Attributes:
+        indices: (N,) int64, ascending.
+        values: (N,) float32.
+    """
+
+    indices: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+
+Row = NDArray[np.float32] | SparseRow
+"""The numbers of one item: (D,) for a vector, (S, D) for a matrix of token vectors, or sparse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +50,13 @@ class Readout:
 
     Attributes:
         output: name of the output, e.g. "pooled".
-        is_per_token: the output is (T, D) and each item gets its own (S, D), untouched.
-        normalize: divide each vector by its L2 norm.
-        dimensions: keep the first that many components, before normalising; None = all.
+        form: what of it one item gets.
+        normalize: divide each vector, or each token's vector, by its L2 norm.
+        dimensions: keep the first that many components of a vector, before normalising; None = all.
     """
 
     output: str
-    is_per_token: bool = False
+    form: RowForm = RowForm.VECTOR
     normalize: bool = False
     dimensions: int | None = None
 

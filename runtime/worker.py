@@ -7,10 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
-from infinity_v3.runtime.batch import pack
+from infinity_v3.artifacts.manifest import Graph
+from infinity_v3.runtime.batch import (
+    KEY_COUNTS_INPUT,
+    ROWS_INPUT,
+    TOKEN_TYPES_INPUT,
+    Batch,
+    EncodedText,
+    pack,
+)
 from infinity_v3.runtime.batcher import Batcher, NextBatch
 from infinity_v3.runtime.engine import Engine, EngineError
+from infinity_v3.runtime.fold import find_fold, pack_folded
 from infinity_v3.runtime.observer import Observer
 from infinity_v3.runtime.postprocess import read_rows
 from infinity_v3.runtime.work import ItemFailure, Row, WorkItem
@@ -35,7 +45,7 @@ class BatchOutcome:
         started_s: when the batch left the queue, on the clock of time.monotonic().
         inference_s: seconds from then until its numbers were ready.
         engine_s: the part of it spent in engine calls that gave results.
-        num_tokens: tokens of those calls.
+        num_tokens: tokens of those calls; one that several items share counts for each of them.
     """
 
     items: tuple[WorkItem, ...]
@@ -80,6 +90,7 @@ class EngineWorker:
         self._reports = reports
         self._observer = observer
         self._position_offset = position_offset
+        self._can_fold = _can_fold(engine.graph)
         self._wakeup = threading.Condition(threading.Lock())
         self._is_stopping = False
         self._is_dead = False
@@ -174,20 +185,39 @@ class EngineWorker:
                 run.results.extend([failure] * len(half))
 
     def _run_part(self, items: tuple[WorkItem, ...], run: "_BatchRun") -> ItemFailure | None:
-        batch = pack([item.encoded for item in items], position_offset=self._position_offset)
-        outputs = frozenset(item.order.readout.output for item in items)
+        order, batch = self._pack([item.encoded for item in items])
+        readouts = [items[place].order.readout for place in order]
         started_s = time.monotonic()
         try:
-            output = self._engine.run(batch, outputs)
+            output = self._engine.run(batch, frozenset(readout.output for readout in readouts))
         except (EngineError, MemoryError) as error:
             return ItemFailure(code="engine_error", message=f"inference failed: {error}")
         engine_s = time.monotonic() - started_s
-        rows = read_rows(output.tensors, batch.cu_seqlens, [item.order.readout for item in items])
-        run.results.extend(NON_FINITE if row is None else row for row in rows)
+        rows = read_rows(output.tensors, batch.cu_seqlens, readouts)
+        for _, row in sorted(zip(order, rows, strict=True), key=itemgetter(0)):
+            run.results.append(NON_FINITE if row is None else row)
         run.engine_s += engine_s
         run.num_tokens += batch.num_tokens
-        self._observer.batch_finished(engine_s=engine_s, num_tokens=batch.num_tokens)
+        self._observer.batch_finished(
+            engine_s=engine_s,
+            num_tokens=batch.num_tokens,
+            num_folded_tokens=batch.num_tokens - batch.num_stored_tokens,
+        )
         return None
+
+    def _pack(self, texts: Sequence[EncodedText]) -> tuple[Sequence[int], Batch]:
+        """Make a batch of the texts, and say which text each of its sequences is."""
+        fold = find_fold([text.input_ids for text in texts]) if self._can_fold else None
+        if fold is None:
+            return range(len(texts)), pack(texts, position_offset=self._position_offset)
+        batch = pack_folded(texts, fold, position_offset=self._position_offset)
+        return fold.order.tolist(), batch
+
+
+def _can_fold(graph: Graph) -> bool:
+    """Tokens may be stored once, and identical ids are all it takes for identical states."""
+    names = {spec.name for spec in graph.inputs}
+    return ROWS_INPUT in names and not names & {TOKEN_TYPES_INPUT, KEY_COUNTS_INPUT}
 
 
 class _BatchRun:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from inspect import isawaitable
 
+from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.endpoint import ClientGoneError, Endpoint, not_ready
@@ -16,13 +18,29 @@ from infinity_v3.server.errors import (
 )
 from infinity_v3.server.exchange import Exchange, HttpProtocol, Reply, Scope
 from infinity_v3.server.guard import Guard
-from infinity_v3.server.router import Route, Router
-from infinity_v3.server.routes import openai, ops, tei
+from infinity_v3.server.kind_endpoint import KindEndpoint
+from infinity_v3.server.router import Handler, Route, Router
+from infinity_v3.server.routes import (
+    classify,
+    openai,
+    ops,
+    rerank,
+    similarity,
+    sparse,
+    tei,
+    tokens,
+)
 from infinity_v3.server.schemas import (
+    ClassifyBody,
     DecodeBody,
     EmbedAllBody,
     EmbedBody,
     EmbeddingsBody,
+    EmbedSparseBody,
+    PredictBody,
+    PredictTokensBody,
+    RerankBody,
+    SimilarityBody,
     TokenizeBody,
 )
 from infinity_v3.server.sending import send
@@ -30,40 +48,84 @@ from infinity_v3.server.sending import send
 _log = logging.getLogger("infinity_v3")
 
 
-def all_routes() -> tuple[Route, ...]:
-    """Every route of the server."""
-    embeddings = Endpoint(body_type=EmbeddingsBody, work=openai.embeddings, items_field="input").run
-    embed = Endpoint(body_type=EmbedBody, work=tei.embed).run
-    embed_all = Endpoint(body_type=EmbedAllBody, work=tei.embed_all).run
-    tokenize = Endpoint(body_type=TokenizeBody, work=tei.tokenize).run
-    decode = Endpoint(body_type=DecodeBody, work=tei.decode, items_field="ids").run
-    openai_shape = Shape.OPENAI
+_SIMILARITY_TASK = "sentence-similarity"
+_DEPRECATION: Headers = (
+    ("deprecation", "@1791590400"),
+    ("link", '</v1/classify>; rel="successor-version"'),
+)
+
+
+def all_routes(task: str | None = None) -> tuple[Route, ...]:
+    """Every route of the server.
+
+    Args:
+        task: what an embedding model does on the paths whose meaning depends on the kind; anything
+            but "sentence-similarity" means that it embeds.
+    """
+    return (*_inference_routes(task), *_service_routes())
+
+
+def _inference_routes(task: str | None) -> Iterator[Route]:
+    embeddings = Endpoint(body_type=EmbeddingsBody, work=openai.embeddings, items_field="input")
+    embed = Endpoint(body_type=EmbedBody, work=tei.embed)
+    embed_all = Endpoint(body_type=EmbedAllBody, work=tei.embed_all)
+    embed_sparse = Endpoint(body_type=EmbedSparseBody, work=sparse.embed_sparse)
+    compare = Endpoint(
+        body_type=SimilarityBody, work=similarity.similarity, items_field=similarity.SENTENCES
+    )
+    rank = Endpoint(body_type=RerankBody, work=rerank.rerank)
+    predict = Endpoint(body_type=PredictBody, work=classify.predict)
+    classes = Endpoint(body_type=ClassifyBody, work=classify.classify, items_field="input")
+    predict_tokens = Endpoint(body_type=PredictTokensBody, work=tokens.predict_tokens)
+    tokenize = Endpoint(body_type=TokenizeBody, work=tokens.tokenize)
+    decode = Endpoint(body_type=DecodeBody, work=tokens.decode, items_field="ids")
+    # What hosted-inference clients post to.
+    by_kind = KindEndpoint(
+        default=compare if task == _SIMILARITY_TASK else embed,
+        by_kind={
+            Kind.SPARSE: embed_sparse,
+            Kind.LATE_INTERACTION: embed_all,
+            Kind.CLASSIFIER: predict,
+            Kind.RERANKER: rank,
+            Kind.TOKEN_CLASSIFIER: predict_tokens,
+        },
+    )
+    yield from _posts(embeddings.run, "/v1/embeddings", "/embeddings", shape=Shape.OPENAI)
+    yield from _posts(embed.run, "/embed")
+    yield from _posts(embed_all.run, "/embed_all")
+    yield from _posts(embed_sparse.run, "/embed_sparse")
+    yield from _posts(compare.run, "/similarity")
+    yield from _posts(predict.run, "/predict", headers=_DEPRECATION)
+    yield from _posts(classes.run, "/v1/classify", "/classify", shape=Shape.SGLANG)
+    yield from _posts(rank.run, "/rerank")
+    yield from _posts(rank.run, "/v1/rerank", "/v2/rerank", shape=Shape.OPENAI)
+    yield from _posts(predict_tokens.run, "/predict_tokens")
+    yield from _posts(tokenize.run, "/tokenize")
+    yield from _posts(decode.run, "/decode")
+    yield from _posts(by_kind.run, "/", "/invocations")
+
+
+def _posts(
+    handler: Handler, *paths: str, shape: Shape = Shape.TEI, headers: Headers = ()
+) -> Iterator[Route]:
+    for path in paths:
+        yield Route(
+            method="POST",
+            path=path,
+            handler=handler,
+            shape=shape,
+            is_logged=True,
+            headers=headers,
+        )
+
+
+def _service_routes() -> tuple[Route, ...]:
+    models, model = openai.list_models, openai.show_model
     return (
-        Route(
-            method="POST",
-            path="/v1/embeddings",
-            handler=embeddings,
-            shape=openai_shape,
-            is_logged=True,
-        ),
-        Route(
-            method="POST",
-            path="/embeddings",
-            handler=embeddings,
-            shape=openai_shape,
-            is_logged=True,
-        ),
-        Route(method="POST", path="/embed", handler=embed, is_logged=True),
-        # What hosted-inference clients post to; the kind of the artifact decides what it means.
-        Route(method="POST", path="/", handler=embed, is_logged=True),
-        Route(method="POST", path="/invocations", handler=embed, is_logged=True),
-        Route(method="POST", path="/embed_all", handler=embed_all, is_logged=True),
-        Route(method="POST", path="/tokenize", handler=tokenize, is_logged=True),
-        Route(method="POST", path="/decode", handler=decode, is_logged=True),
         Route(method="GET", path="/info", handler=ops.info),
-        Route(method="GET", path="/models", handler=openai.list_models, shape=openai_shape),
-        Route(method="GET", path="/v1/models", handler=openai.list_models, shape=openai_shape),
-        Route(method="GET", path="/v1/models/*", handler=openai.show_model, shape=openai_shape),
+        Route(method="GET", path="/models", handler=models, shape=Shape.OPENAI),
+        Route(method="GET", path="/v1/models", handler=models, shape=Shape.OPENAI),
+        Route(method="GET", path="/v1/models/*", handler=model, shape=Shape.OPENAI),
         Route(method="GET", path="/", handler=ops.health, is_open=True),
         Route(method="GET", path="/health", handler=ops.health, is_open=True),
         Route(method="GET", path="/ping", handler=ops.health, is_open=True),
@@ -103,7 +165,8 @@ class App:
         is_reusable = await self._context.reader.discard(exchange)
         is_last = self._context.lifecycle.is_draining or not is_reusable
         closing: Headers = (("connection", "close"),) if is_last else ()
-        headers = (*self._guard.cors_headers(exchange), *closing)
+        of_path = self._router.headers_of(exchange.path)
+        headers = (*self._guard.cors_headers(exchange), *of_path, *closing)
         await send(exchange, reply, headers, self._context.config.response_compression_threshold)
 
     async def _answer(self, exchange: Exchange) -> Reply:

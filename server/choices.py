@@ -14,7 +14,7 @@ def choices_at(body_type: type[msgspec.Struct], path: str) -> tuple[str, ...]:
         structs = [kind for kind in types if msgspec.inspect.is_struct_type(kind)]
         hints = [get_type_hints(struct) for struct in structs]
         types = [part for hint in hints if name in hint for part in _parts(hint[name])]
-    words = (word for kind in types if get_origin(kind) is Literal for word in get_args(kind))
+    words = (str(word) for kind in types if get_origin(kind) is Literal for word in get_args(kind))
     return tuple(dict.fromkeys(words))
 
 

@@ -3,24 +3,27 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.requests import Schedule, TextOptions, TruncationSide
+from infinity_v3.server.body import Lease
 from infinity_v3.server.choices import choices_at
 from infinity_v3.server.codec import check_tree, decode
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.errors import HttpError, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
 from infinity_v3.server.lifecycle import Phase
-from infinity_v3.server.schemas import RoutedBody, TextBody
+from infinity_v3.server.schemas import CutBody, Direction, RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
 
 BodyT = TypeVar("BodyT", bound=RoutedBody)
+CutBodyT = TypeVar("CutBodyT", bound=CutBody)
 RETRY_NOT_READY_S = 2
 
 
@@ -56,21 +59,55 @@ class Endpoint(Generic[BodyT]):
             HttpError: any refusal of the contract.
             ClientGoneError: nobody is left to answer.
         """
-        require_ready(context)
-        context.lifecycle.admit()
-        body = await self._receive(context, exchange)
-        model = _route(context.models, body, exchange)
-        call = Call(context=context, exchange=exchange, model=model, body=body)
-        with _ClientWatch(exchange):
+        with receiving(context) as lease:
+            call = self.call(context, exchange, await read_document(context, exchange, lease))
+        return await self.answer(call)
+
+    def call(self, context: ServerContext, exchange: Exchange, document: object) -> Call[BodyT]:
+        """Check a document and find its model.
+
+        Raises:
+            HttpError: 400, 404 or 422.
+        """
+        body = convert(document, self.body_type)
+        model = route_model(context.models, body, exchange)
+        return Call(context=context, exchange=exchange, model=model, body=body)
+
+    async def answer(self, call: Call[BodyT]) -> Reply:
+        """Do the work while somebody waits for it.
+
+        Raises:
+            HttpError: any refusal of the contract.
+            ClientGoneError: nobody is left to answer.
+        """
+        with _ClientWatch(call.exchange):
             try:
                 return await self.work(call)
             except InferenceError as error:
                 raise from_inference(error, self.items_field) from None
 
-    async def _receive(self, context: ServerContext, exchange: Exchange) -> BodyT:
-        with context.gate.enter() as lease:
-            raw = await context.reader.read(exchange, lease)
-            return convert(decode(raw.data, raw.media_type), self.body_type)
+
+@contextmanager
+def receiving(context: ServerContext) -> Iterator[Lease]:
+    """Admit a request to a ready server; its body counts until the context ends.
+
+    Raises:
+        HttpError: 503, or 429.
+    """
+    require_ready(context)
+    context.lifecycle.admit()
+    with context.gate.enter() as lease:
+        yield lease
+
+
+async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> object:
+    """The document of a request's body.
+
+    Raises:
+        HttpError: 400, 408, 413, 415 or 429.
+    """
+    raw = await context.reader.read(exchange, lease)
+    return decode(raw.data, raw.media_type)
 
 
 def require_ready(context: ServerContext) -> None:
@@ -103,7 +140,12 @@ def not_ready(state: str) -> HttpError:
     )
 
 
-def _route(models: ModelTable, body: RoutedBody, exchange: Exchange) -> ServedModel:
+def route_model(models: ModelTable, body: RoutedBody, exchange: Exchange) -> ServedModel:
+    """The model that a body means; the exchange remembers its name.
+
+    Raises:
+        HttpError: 404 or 422.
+    """
     model = models.route(body.model)
     exchange.outcome.model = model.name
     return model
@@ -217,19 +259,41 @@ def _milliseconds(text: str | None) -> int | None:
     return int(text) if is_number and text is not None else None
 
 
-def text_options(body: TextBody, *, truncate_prompt_tokens: int | None = None) -> TextOptions:
-    """The options of a text request in the runtime's words.
+class TextFields(Protocol):
+    """Fields about texts, wherever in a body they stand."""
 
-    Args:
-        body: the fields that text routes share.
-        truncate_prompt_tokens: -1 = cut at the model's limit, positive = cut there.
-    """
-    side = TruncationSide(body.truncation_direction.lower())
-    if truncate_prompt_tokens is None:
-        return TextOptions(
-            truncate=body.truncate, truncation_side=side, prompt_name=body.prompt_name
-        )
-    limit = None if truncate_prompt_tokens == -1 else truncate_prompt_tokens
+    @property
+    def truncate(self) -> bool | None: ...
+
+    @property
+    def truncation_direction(self) -> Direction: ...
+
+    @property
+    def prompt_name(self) -> str | None: ...
+
+
+def text_options(fields: TextFields) -> TextOptions:
+    """How texts become tokens, in the runtime's words."""
     return TextOptions(
-        truncate=True, truncation_side=side, max_tokens=limit, prompt_name=body.prompt_name
+        truncate=fields.truncate,
+        truncation_side=TruncationSide(fields.truncation_direction.lower()),
+        prompt_name=fields.prompt_name,
     )
+
+
+def cut_options(call: Call[CutBodyT]) -> TextOptions:
+    """The same where a request may name the length to cut at.
+
+    Raises:
+        HttpError: 422, a length that the model does not have.
+    """
+    length, limit = call.body.truncate_prompt_tokens, call.model.info.max_input_tokens
+    options = text_options(call.body)
+    if length is None:
+        return options
+    if length != -1 and not 1 <= length <= limit:
+        raise validation(
+            f"`truncate_prompt_tokens` must be -1 or 1 to {limit}. Given: {length}",
+            param="truncate_prompt_tokens",
+        )
+    return replace(options, truncate=True, max_tokens=None if length == -1 else length)

@@ -30,6 +30,7 @@ class Shape(str, Enum):
 
     TEI = "tei"
     OPENAI = "openai"
+    SGLANG = "sglang"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,15 +189,16 @@ def from_inference(error: InferenceError, field: str = "inputs") -> HttpError:
     if error.kind in {ErrorKind.OVERLOADED, ErrorKind.UNHEALTHY}:
         seconds = min(60, max(1, error.retry_after_s or 1))
         headers = (("retry-after", str(seconds)),)
+    param = field if error.field == ITEMS_FIELD else error.field
     message = error.message
     if error.code not in _FIXED_WORDING:
-        message = message.replace(f"`{ITEMS_FIELD}`", f"`{field}`")
+        message = message.replace(f"`{ITEMS_FIELD}`", f"`{param or field}`")
     return HttpError(
         error.kind,
         message,
         code=error.code,
         item=error.item,
-        param=field if error.field == ITEMS_FIELD else error.field,
+        param=param,
         rejection=None if error.limit is None else _LIMIT_REJECTIONS[error.limit],
         headers=headers,
     )
@@ -207,6 +209,16 @@ def error_body(error: HttpError, shape: Shape) -> bytes:
     kind = error.kind.value
     if shape is Shape.TEI:
         return orjson.dumps({"error": error.message, "error_type": kind})
+    if shape is Shape.SGLANG:
+        return orjson.dumps(
+            {
+                "object": "error",
+                "message": error.message,
+                "type": _sglang_type(error),
+                "param": None,
+                "code": error.status,
+            }
+        )
     nested = {
         "message": error.message,
         "type": error.nested_type,
@@ -216,6 +228,12 @@ def error_body(error: HttpError, shape: Shape) -> bytes:
     return orjson.dumps(
         {"error": nested, "message": error.message, "type": kind, "code": error.status}
     )
+
+
+def _sglang_type(error: HttpError) -> str:
+    if error.kind is ErrorKind.OVERLOADED:
+        return "overloaded_error"
+    return _SERVER if error.nested_type == _SERVER else _INVALID
 
 
 def validation(message: str, *, code: str | None = None, param: str | None = None) -> HttpError:

@@ -65,12 +65,19 @@ class Reply:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What the terminal record and the metrics say about a request; filled in as it is known."""
+    """What headers, metrics and the terminal record say about a request; filled in as it is known.
+
+    Attributes:
+        is_scoring: its items are predictions rather than vectors.
+        num_characters: characters of texts, ids of id arrays.
+    """
 
     model: str = ""
     is_counted: bool = False
     is_batch: bool = False
+    is_scoring: bool = False
     num_items: int = 0
+    num_characters: int = 0
     num_tokens: int = 0
     tokenization_s: float = 0.0
     queue_s: float = 0.0

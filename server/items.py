@@ -1,18 +1,22 @@
 """Turns the `inputs` of a body into the items of a request. Knows nothing of routes or models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from infinity_v3.runtime.errors import ErrorKind
-from infinity_v3.runtime.requests import TextInput
-from infinity_v3.server.errors import HttpError, validation
+from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
+from infinity_v3.server.errors import HttpError, unsupported_task, validation
 from infinity_v3.server.schemas import Element, Message
+
+ItemT = TypeVar("ItemT", bound=ClassifyInput)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
+class Items(Generic[ItemT]):
     """Items in request order; conversations are counted, but not among `items`."""
 
-    items: tuple[TextInput, ...]
+    items: tuple[ItemT, ...]
     is_list: bool
     num_items: int
     has_conversation: bool = False
@@ -20,10 +24,31 @@ class Items:
     @property
     def num_characters(self) -> int:
         """Characters of texts, ids of id arrays."""
-        return sum(map(len, self.items))
+        return sum(map(_num_characters, self.items))
 
 
-def parse_items(value: str | list[Element], field: str) -> Items:
+def _num_characters(item: ClassifyInput) -> int:
+    if isinstance(item, TextPair):
+        return len(item.query) + len(item.document)
+    return len(item)
+
+
+def one_conversation() -> Items[ItemT]:
+    """A conversation in place of items."""
+    return Items(items=(), is_list=False, num_items=1, has_conversation=True)
+
+
+def refuse_conversations(items: Items[ItemT], deed: str = "embedded") -> None:
+    """Refuse conversations: no artifact carries a chat template for them.
+
+    Raises:
+        HttpError: 424.
+    """
+    if items.has_conversation:
+        raise unsupported_task(f"the artifact has no chat template: conversations cannot be {deed}")
+
+
+def parse_items(value: str | list[Element], field: str) -> Items[TextInput]:
     """Tell a bare item from a list of items.
 
     Args:
@@ -38,10 +63,10 @@ def parse_items(value: str | list[Element], field: str) -> Items:
     if not value:
         raise empty_list(field)
     if isinstance(value[0], int):
-        return Items(items=(_ids(value, field),), is_list=False, num_items=1)
+        return Items(items=(token_ids(value, field),), is_list=False, num_items=1)
     if isinstance(value[0], Message):
-        _check_all(value, Message, "message", field)
-        return Items(items=(), is_list=False, num_items=1, has_conversation=True)
+        check_all(value, Message, "message", field)
+        return one_conversation()
     items = [_item(element, f"{field}[{index}]") for index, element in enumerate(value)]
     texts = tuple(item for item in items if item is not None)
     return Items(
@@ -56,19 +81,27 @@ def _item(element: Element, path: str) -> TextInput | None:
     if not isinstance(element, list):
         raise validation(f"`{path}`: expected a text or an array of token ids", param=path)
     if element and isinstance(element[0], Message):
-        _check_all(element, Message, "message", path)
+        check_all(element, Message, "message", path)
         return None
-    return _ids(element, path)
+    return token_ids(element, path)
 
 
-def _ids(values: list[Element] | list[int | Message], path: str) -> tuple[int, ...]:
-    _check_all(values, int, "token id", path)
+def token_ids(values: Sequence[object], path: str) -> tuple[int, ...]:
+    """An array of ids.
+
+    Raises:
+        HttpError: 422 naming the first element that is none.
+    """
+    check_all(values, int, "token id", path)
     return tuple(value for value in values if isinstance(value, int))
 
 
-def _check_all(
-    values: list[Element] | list[int | Message], kind: type, noun: str, path: str
-) -> None:
+def check_all(values: Sequence[object], kind: type, noun: str, path: str) -> None:
+    """Refuse an array of different things.
+
+    Raises:
+        HttpError: 422 naming the first element of another kind.
+    """
     for index, value in enumerate(values):
         if not isinstance(value, kind):
             place = f"{path}[{index}]"

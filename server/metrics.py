@@ -20,6 +20,7 @@ _SIZES = tuple(2.0**step for step in range(13))
 _TOKENS = tuple(2.0**step for step in range(21))
 _OCCUPANCY = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _METHODS = {False: "single", True: "batch"}
+_DEEDS = {False: "embed", True: "predict"}  # by Outcome.is_scoring
 FAILURES = (
     "batch_size",
     "dropped",
@@ -55,10 +56,18 @@ class Metrics:
             label: counter("te_request_failure", "Requests that failed", err=label)
             for label in FAILURES
         }
-        self._items = counter("te_embed_count", "Items to embed")
-        self._item_successes = counter("te_embed_success", "Items embedded")
+        self._items = {
+            is_scoring: counter(f"te_{deed}_count", f"Items to {deed}")
+            for is_scoring, deed in _DEEDS.items()
+        }
+        self._item_successes = {
+            is_scoring: counter(f"te_{deed}_success", f"Items answered by {deed}")
+            for is_scoring, deed in _DEEDS.items()
+        }
         self._request_times = self._times("te_request", "per request")
-        self._item_times = self._times("te_embed", "per item")
+        self._item_times = {
+            is_scoring: self._times(f"te_{deed}", "per item") for is_scoring, deed in _DEEDS.items()
+        }
         self.ready = self.registry.gauge("infinity_ready", "1 when /ready answers 200")
         self.queue_size = self.registry.gauge("te_queue_size", "Queued items")
         self.batch_sizes = self.registry.histogram("te_batch_next_size", "Items of a batch", _SIZES)
@@ -80,15 +89,15 @@ class Metrics:
         """Count an inference request that passed authentication and parsing."""
         outcome.is_counted = True
         self._requests[outcome.is_batch].add()
-        self._items.add(outcome.num_items)
+        self._items[outcome.is_scoring].add(outcome.num_items)
 
     def request_succeeded(self, outcome: Outcome, total_s: float) -> None:
         """Count a 200 of an inference route, with its times."""
         self._successes[outcome.is_batch].add()
-        self._item_successes.add(outcome.num_items)
+        self._item_successes[outcome.is_scoring].add(outcome.num_items)
         parts = (total_s, outcome.tokenization_s, outcome.queue_s, outcome.inference_s)
         for per_request, per_item, seconds in zip(
-            self._request_times, self._item_times, parts, strict=True
+            self._request_times, self._item_times[outcome.is_scoring], parts, strict=True
         ):
             per_request.observe(seconds)
             per_item.observe(seconds, outcome.num_items)
@@ -153,15 +162,21 @@ class ModelObserver:
             "infinity_engine_seconds", "Seconds of one engine call", _SECONDS, model=model
         )
         self._tokens = registry.counter("infinity_tokens_total", "Tokens computed", model=model)
+        self._folded_tokens = registry.counter(
+            "infinity_tokens_folded_total",
+            "Tokens that shared the computation of an identical prefix in their batch",
+            model=model,
+        )
 
     def batch_formed(self, *, num_items: int, num_tokens: int) -> None:
         self._metrics.batch_sizes.observe(num_items)
         self._metrics.batch_tokens.observe(num_tokens)
         self._occupancy.observe(num_tokens / self._max_batch_tokens)
 
-    def batch_finished(self, *, engine_s: float, num_tokens: int) -> None:
+    def batch_finished(self, *, engine_s: float, num_tokens: int, num_folded_tokens: int) -> None:
         self._engine_s.observe(engine_s)
         self._tokens.add(num_tokens)
+        self._folded_tokens.add(num_folded_tokens)
 
     def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None:
         self._lengths.observe(num_tokens)

@@ -1,21 +1,26 @@
-"""Builds the replies of inference routes: vectors in the encoding asked for, timing headers.
+"""Builds the replies of inference routes: numbers in the encoding asked for, timing headers.
 
 Knows nothing of how results come about.
 """
 
+import time
 from binascii import b2a_base64
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
+from infinity_v3.server import float32
 from infinity_v3.server.codec import FloatArray, encode_json, encode_msgpack
 from infinity_v3.server.endpoint import BodyT, Call
 from infinity_v3.server.errors import Headers
 from infinity_v3.server.exchange import Reply
-from infinity_v3.server.items import Items
+from infinity_v3.server.items import Items, ItemT
 from infinity_v3.server.negotiation import JSON_TYPE, reply_media_type
 
 if TYPE_CHECKING:
-    from infinity_v3.runtime.results import EmbedResult
+    from infinity_v3.runtime.results import RequestTiming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,16 @@ class Encoder:
             "data": _base64(data) if self.is_json else data,
         }
 
+    def numbers(self, values: Sequence[float]) -> list[object]:
+        """Numbers for the document; those that were float32 are written as float32."""
+        if self.is_json:
+            return list(float32.shortest(values))
+        packed = map(float32.pack, values)
+        return [
+            value if data is None else msgspec.Raw(data)
+            for value, data in zip(values, packed, strict=True)
+        ]
+
     def document(self, value: object) -> bytes:
         """The whole body."""
         return encode_json(value) if self.is_json else encode_msgpack(value)
@@ -58,15 +73,45 @@ def encoder_for(call: Call[BodyT], encoding: str | None = None) -> Encoder:
     return Encoder(media_type=media_type, encoding=encoding or "float")
 
 
-def accept_items(call: Call[BodyT], items: Items) -> None:
-    """Note what the request holds, for metrics and the request log."""
+class Measured(Protocol):
+    """What every result says of its cost."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def timing(self) -> "RequestTiming": ...
+
+
+def accept(
+    call: Call[BodyT],
+    *,
+    is_batch: bool,
+    num_items: int,
+    num_characters: int,
+    is_scoring: bool = False,
+) -> None:
+    """Note what the request holds, for headers, metrics and the request log."""
     outcome = call.exchange.outcome
-    outcome.is_batch = items.is_list
-    outcome.num_items = items.num_items
+    outcome.is_batch = is_batch
+    outcome.is_scoring = is_scoring
+    outcome.num_items = num_items
+    outcome.num_characters = num_characters
     call.context.metrics.request_accepted(outcome)
 
 
-def note_result(call: Call[BodyT], result: "EmbedResult") -> None:
+def accept_items(call: Call[BodyT], items: Items[ItemT], *, is_scoring: bool = False) -> None:
+    """The same for items."""
+    accept(
+        call,
+        is_batch=items.is_list,
+        num_items=items.num_items,
+        num_characters=items.num_characters,
+        is_scoring=is_scoring,
+    )
+
+
+def note_result(call: Call[BodyT], result: Measured) -> None:
     """Note what the request cost."""
     outcome = call.exchange.outcome
     outcome.num_tokens = result.num_tokens
@@ -75,8 +120,24 @@ def note_result(call: Call[BodyT], result: "EmbedResult") -> None:
     outcome.inference_s = result.timing.inference_s
 
 
-def timing_headers(call: Call[BodyT], items: Items) -> Headers:
-    """The `x-compute-*` and `x-*-time` headers; call it last, it takes the time."""
+def usage(result: Measured) -> dict[str, object]:
+    """Tokens fed to the model; nothing else is counted."""
+    return {"prompt_tokens": result.num_tokens, "total_tokens": result.num_tokens}
+
+
+def created_s() -> int:
+    """When a reply is made, seconds since the epoch."""
+    return int(time.time())
+
+
+def inference_reply(call: Call[BodyT], encoder: Encoder, value: object) -> Reply:
+    """The 200 of an inference route."""
+    body = encoder.document(value)
+    return Reply(body=body, content_type=encoder.media_type, headers=_timing_headers(call))
+
+
+def _timing_headers(call: Call[BodyT]) -> Headers:
+    """The `x-compute-*` and `x-*-time` headers; made last, they hold the whole time."""
     outcome = call.exchange.outcome
     total_s = call.exchange.elapsed_s
     call.context.metrics.request_succeeded(outcome, total_s)
@@ -86,7 +147,7 @@ def timing_headers(call: Call[BodyT], items: Items) -> Headers:
         ("x-compute-type", f"{kind}+optimized"),
         ("x-compute-time", total_ms),
         ("x-total-time", total_ms),
-        ("x-compute-characters", str(items.num_characters)),
+        ("x-compute-characters", str(outcome.num_characters)),
         ("x-compute-tokens", str(outcome.num_tokens)),
         ("x-tokenization-time", _milliseconds(outcome.tokenization_s)),
         ("x-queue-time", _milliseconds(outcome.queue_s)),
@@ -96,9 +157,3 @@ def timing_headers(call: Call[BodyT], items: Items) -> Headers:
 
 def _milliseconds(seconds: float) -> str:
     return str(round(seconds * 1e3))
-
-
-def vector_reply(call: Call[BodyT], items: Items, encoder: Encoder, value: object) -> Reply:
-    """The 200 of a route that returns vectors."""
-    body = encoder.document(value)
-    return Reply(body=body, content_type=encoder.media_type, headers=timing_headers(call, items))

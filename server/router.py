@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.errors import HttpError, HttpErrorKind, Shape
+from infinity_v3.server.errors import Headers, HttpError, HttpErrorKind, Shape
 from infinity_v3.server.exchange import Exchange, Reply
 
 Handler = Callable[[ServerContext, Exchange], Reply | Awaitable[Reply]]
@@ -17,6 +17,7 @@ class Route:
     Attributes:
         is_open: needs no key.
         is_logged: leaves a record in the request log.
+        headers: stand on every reply of the path, errors included.
     """
 
     method: str
@@ -25,6 +26,7 @@ class Route:
     shape: Shape = Shape.TEI
     is_open: bool = False
     is_logged: bool = False
+    headers: Headers = ()
 
 
 class Router:
@@ -64,6 +66,11 @@ class Router:
         if methods:
             return next(iter(methods.values())).shape
         return Shape.OPENAI if path.startswith(("/v1/", "/v2/")) else Shape.TEI
+
+    def headers_of(self, path: str) -> Headers:
+        """The headers of every reply on that path."""
+        methods = self._methods(path) or {}
+        return tuple(header for route in methods.values() for header in route.headers)
 
     def _methods(self, path: str) -> dict[str, Route] | None:
         if path in self._exact:

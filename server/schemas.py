@@ -1,9 +1,9 @@
-"""Bodies of requests and replies. Types only: what values mean is decided in the routes.
+"""Bodies of requests. Types only: what values mean is decided in the routes.
 
 A field that may be absent but not null says so by a type without None.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -51,6 +51,44 @@ Input = Annotated[
 ]
 
 
+class Conversation(Struct):
+    """A conversation as one item."""
+
+    messages: list[Message]
+
+
+class RoleMessage(Struct, forbid_unknown_fields=True):
+    """One message of a conversation, or one half of a pair."""
+
+    role: Literal["system", "user", "assistant", "query", "document"]
+    content: str | list[TextPart | ImagePart]
+
+
+PredictElement = str | int | Conversation | list[str | int | Message]
+"""A text, an id, a conversation, or an array of one text, two texts, ids or messages."""
+
+PredictInput = Annotated[
+    str | Conversation | list[PredictElement],
+    Meta(
+        description="A text, an array of token ids, or a batch: a list of arrays of one text, two "
+        "texts that are read together, or ids. An array of two texts is one pair."
+    ),
+]
+
+ClassifyInputs = Annotated[
+    str | list[str | int | list[int]],
+    Meta(description="A text, texts, an array of token ids, or several of those."),
+]
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+
+
+class Document(Struct):
+    """A candidate with its text in a field."""
+
+    text: str
+
+
 class RoutedBody(Struct, kw_only=True):
     """Fields of every inference request."""
 
@@ -85,15 +123,93 @@ class EmbedAllBody(TextBody, kw_only=True):
     encoding_format: Literal["float", "tensor"] | None = None
 
 
-class EmbeddingsBody(TextBody, kw_only=True):
+class EmbedSparseBody(TextBody, kw_only=True):
+    """Body of /embed_sparse."""
+
+    inputs: Input
+
+
+class SimilarityInputs(Struct):
+    """What is compared with what."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityParameters(Struct, kw_only=True):
+    """Options of /similarity; a prompt goes to both sides."""
+
+    truncate: bool | None = None
+    truncation_direction: Direction = "Right"
+    prompt_name: str | None = None
+
+
+class SimilarityBody(RoutedBody, kw_only=True):
+    """Body of /similarity."""
+
+    inputs: SimilarityInputs
+    parameters: SimilarityParameters | None = None
+
+
+class CutBody(TextBody, kw_only=True):
+    """Fields of requests that may name the length to cut at."""
+
+    truncate_prompt_tokens: Annotated[
+        int | None, Meta(description="Cut at that many tokens; -1 = at the model's limit.")
+    ] = None
+
+
+class EmbeddingsBody(CutBody, kw_only=True):
     """Body of /v1/embeddings. Exactly one of `input` and `messages`."""
 
     input: Input | msgspec.UnsetType = msgspec.UNSET
     messages: list[Message] | msgspec.UnsetType = msgspec.UNSET
     encoding_format: EncodingFormat | None = None
     dimensions: int | None = None
-    truncate_prompt_tokens: int | None = None
     modality: Literal["text"] | None = None
+
+
+class PredictBody(TextBody, kw_only=True):
+    """Body of /predict."""
+
+    inputs: PredictInput
+    raw_scores: bool = False
+
+
+class ClassifyBody(CutBody, kw_only=True):
+    """Body of /v1/classify. Exactly one of `input` and `messages`."""
+
+    input: ClassifyInputs | msgspec.UnsetType = msgspec.UNSET
+    messages: list[RoleMessage] | msgspec.UnsetType = msgspec.UNSET
+    rid: str | list[str] | None = None
+    priority: Literal[0] = 0
+    use_activation: bool = True
+
+
+class RerankBody(CutBody, kw_only=True):
+    """Body of the rerank routes. Exactly one of `texts` (TEI) and `documents` (Jina, Cohere)."""
+
+    query: str
+    texts: list[str] | msgspec.UnsetType = msgspec.UNSET
+    documents: list[str | Document] | msgspec.UnsetType = msgspec.UNSET
+    raw_scores: bool = False
+    return_text: bool = False
+    return_documents: bool = False
+    top_n: PositiveInt | None = None
+    max_tokens_per_doc: PositiveInt | None = None
+
+
+class PredictTokensBody(RoutedBody, kw_only=True):
+    """Body of /predict_tokens."""
+
+    prompt_name: ClassVar[None] = None  # offsets are those of the text
+
+    inputs: str | list[str]
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] = "none"
+    ignore_labels: list[str] = msgspec.field(default_factory=lambda: ["O"])
+    raw_scores: bool = False
+    truncate: bool | None = None
+    truncation_direction: Direction = "Right"
 
 
 class TokenizeBody(RoutedBody, kw_only=True):
@@ -109,161 +225,3 @@ class DecodeBody(RoutedBody, kw_only=True):
 
     ids: list[int | list[int]]
     skip_special_tokens: bool = True
-
-
-class TensorData(Struct, kw_only=True):
-    """A little-endian float32 array in C order; `data` is base64 in JSON, bin in MessagePack."""
-
-    dtype: Literal["float32"]
-    shape: list[int]
-    data: str
-
-
-class EmbeddingEntry(Struct, kw_only=True):
-    """One vector."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str | TensorData
-
-
-class Usage(Struct, kw_only=True):
-    """Tokens fed to the model, prompt and special tokens included."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsReply(Struct, kw_only=True):
-    """Reply of /v1/embeddings."""
-
-    object: Literal["list"]
-    id: str
-    created: int
-    model: str
-    data: list[EmbeddingEntry]
-    usage: Usage
-
-
-class TokenReply(Struct, kw_only=True):
-    """One token; `start` and `stop` count characters of prompt + text, null for special tokens."""
-
-    id: int
-    text: str
-    special: bool
-    start: int | None
-    stop: int | None
-
-
-class PoolingInfo(Struct, kw_only=True):
-    """How token vectors become one vector."""
-
-    pooling: str
-
-
-class EmbeddingType(Struct, kw_only=True):
-    """Type of an embedding model."""
-
-    embedding: PoolingInfo
-
-
-class ArtifactInfo(Struct, kw_only=True):
-    """The artifact a model was loaded from."""
-
-    id: str
-    name: str
-    target: str
-    format_version: int
-
-
-class InfoReply(Struct, kw_only=True):
-    """Reply of /info."""
-
-    model_id: str
-    model_sha: str | None
-    model_dtype: str
-    served_model_name: str
-    model_type: EmbeddingType
-    max_concurrent_requests: int
-    max_input_length: int
-    max_batch_tokens: int
-    max_batch_requests: int | None
-    max_client_batch_size: int
-    max_queue_tokens: int
-    auto_truncate: bool
-    tokenization_workers: int
-    version: str
-    sha: str | None
-    docker_label: str | None
-    prompts: list[str]
-    artifact: ArtifactInfo
-
-
-class ModelStats(Struct, kw_only=True):
-    """What a model is busy with."""
-
-    queue_fraction: float
-    queue_absolute: int
-    results_pending: int
-    batch_size: int
-
-
-class ModelArtifact(Struct, kw_only=True):
-    """Artifact and target of a listed model."""
-
-    id: str
-    target: str
-
-
-class ModelEntry(Struct, kw_only=True):
-    """One served model."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    backend: str
-    capabilities: list[str]
-    stats: ModelStats
-    max_model_len: int
-    artifact: ModelArtifact
-
-
-class ModelList(Struct, kw_only=True):
-    """Reply of /v1/models."""
-
-    object: Literal["list"]
-    models: list[ModelEntry]
-    data: list[ModelEntry]
-
-
-class ReadyReply(Struct, kw_only=True):
-    """Reply of /ready."""
-
-    status: str
-    models: dict[str, str]
-
-
-class TeiError(Struct, kw_only=True):
-    """Error body of the TEI routes."""
-
-    error: str
-    error_type: str
-
-
-class OpenAIErrorDetail(Struct, kw_only=True):
-    """What OpenAI clients read."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class OpenAIError(Struct, kw_only=True):
-    """Error body of the OpenAI routes."""
-
-    error: OpenAIErrorDetail
-    message: str
-    type: str
-    code: int

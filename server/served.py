@@ -10,12 +10,24 @@ from infinity_v3.server.errors import HttpError, HttpErrorKind, validation
 if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside the server
     from infinity_v3.runtime.model_info import ModelInfo
     from infinity_v3.runtime.requests import (
+        ClassifyRequest,
+        ClassifyTokensRequest,
         DecodeRequest,
         EmbedRequest,
+        EmbedSparseRequest,
         EmbedTokensRequest,
+        RankRequest,
+        SimilarityRequest,
         TokenizeRequest,
     )
-    from infinity_v3.runtime.results import EmbedResult
+    from infinity_v3.runtime.results import (
+        ClassifyResult,
+        ClassifyTokensResult,
+        EmbedResult,
+        RankResult,
+        SimilarityResult,
+        SparseResult,
+    )
     from infinity_v3.runtime.state import ServiceState, ServiceStats
     from infinity_v3.runtime.tokens import TokenPiece
 
@@ -24,7 +36,8 @@ class Service(Protocol):
     """What routes use of `runtime.service.InferenceService`.
 
     Obligations: called on the event loop; a cancelled call drops its queued items; errors of a
-    request are `InferenceError`. Every call takes one request slot while it runs.
+    request are `InferenceError`. Every call takes one request slot while it runs. The `check_can_*`
+    methods refuse what the model cannot do, before anything is spent on it.
     """
 
     @property
@@ -34,9 +47,29 @@ class Service(Protocol):
 
     def check_can_embed_tokens(self) -> None: ...
 
+    def check_can_embed_sparse(self) -> None: ...
+
+    def check_can_compare(self) -> None: ...
+
+    def check_can_rank(self) -> None: ...
+
+    def check_can_classify(self) -> None: ...
+
+    def check_can_classify_tokens(self) -> None: ...
+
     async def embed(self, request: "EmbedRequest") -> "EmbedResult": ...
 
     async def embed_tokens(self, request: "EmbedTokensRequest") -> "EmbedResult": ...
+
+    async def embed_sparse(self, request: "EmbedSparseRequest") -> "SparseResult": ...
+
+    async def similarity(self, request: "SimilarityRequest") -> "SimilarityResult": ...
+
+    async def rank(self, request: "RankRequest") -> "RankResult": ...
+
+    async def classify(self, request: "ClassifyRequest") -> "ClassifyResult": ...
+
+    async def classify_tokens(self, request: "ClassifyTokensRequest") -> "ClassifyTokensResult": ...
 
     async def tokenize(
         self, request: "TokenizeRequest"

@@ -67,7 +67,7 @@ class Server:
 
     def _start_transports(self) -> list[Transport]:
         context, listeners = self._context, self._listeners
-        listening = [(all_routes(), listeners.main)]
+        listening = [(all_routes(os.environ.get("TASK")), listeners.main)]
         if listeners.metrics is not None:
             listening.append((metrics_routes(), listeners.metrics))
         transports = [

@@ -4,7 +4,7 @@
 // maximum, mean scaled by the square root of the length, the position-weighted mean (weights 1, 2,
 // ... S; Muennighoff 2022), first and last token.
 
-#include "kernel_common.h"
+#include "tensor_view.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,54 +22,64 @@ inline float divisor(Mode mode, int64_t length) {
 }
 
 template <class T>
-void pool_sequence(const T* tokens, int64_t token_stride, int64_t length, int64_t dim, Mode mode, float* out) {
+void pool_sequence(const T* hidden, int64_t stride, TokenRows tokens, int64_t length, int64_t dim, Mode mode, float* out) {
   const bool copies = mode == kMax || mode == kFirst || mode == kLast;
-  const T* seed = tokens + (mode == kLast ? length - 1 : 0) * token_stride;
-  for (int64_t d = 0; d < dim; ++d) out[d] = copies && length > 0 ? widen(seed[d]) : 0.f;
+  std::fill_n(out, dim, 0.f);
+  if (length == 0) return;
+  if (copies) {
+    const T* const seed = hidden + tokens[mode == kLast ? length - 1 : 0] * stride;
+    for (int64_t d = 0; d < dim; ++d) out[d] = widen(seed[d]);
+  }
   if (mode == kFirst || mode == kLast) return;
   for (int64_t t = 0; t < length; ++t) {
-    const T* row = tokens + t * token_stride;
+    const T* const row = hidden + tokens[t] * stride;
     const float weight = mode == kWeightedMean ? static_cast<float>(t + 1) : 1.f;
     if (mode == kMax)
       for (int64_t d = 0; d < dim; ++d) out[d] = std::max(out[d], widen(row[d]));
     else
       for (int64_t d = 0; d < dim; ++d) out[d] += widen(row[d]) * weight;
   }
-  if (mode == kMax || length == 0) return;
+  if (mode == kMax) return;
   const float scale = divisor(mode, length);
   for (int64_t d = 0; d < dim; ++d) out[d] /= scale;
 }
 
 template <class T>
-void pool(const void* tokens, int64_t token_stride, int64_t dim, const int32_t* cu_seqlens, int64_t num_sequences, Mode mode,
-          float* out) {
+void pool(const TensorView& hidden, const int32_t* bounds, int64_t num_sequences, const int64_t* table, Mode mode, float* out) {
+  const int64_t dim = hidden.sizes[1];
 #pragma omp parallel for schedule(dynamic, 1)
   for (int64_t b = 0; b < num_sequences; ++b)
-    pool_sequence(static_cast<const T*>(tokens) + cu_seqlens[b] * token_stride, token_stride, cu_seqlens[b + 1] - cu_seqlens[b],
-                  dim, mode, out + b * dim);
+    pool_sequence(hidden.as<const T>(), hidden.strides[0], {bounds[b], table}, bounds[b + 1] - bounds[b], dim, mode,
+                  out + b * dim);
+}
+
+// Whether each packed token lies in a row that there is.
+bool are_rows(const TensorView& rows, int64_t num_tokens, int64_t num_stored) {
+  if (rows.data == nullptr) return num_tokens <= num_stored;
+  if (rows.dtype != aoti_torch_dtype_int64() || num_tokens > rows.sizes[0]) return false;
+  const int64_t* table = rows.as<const int64_t>();
+  return std::all_of(table, table + num_tokens, [=](int64_t row) { return row >= 0 && row < num_stored; });
 }
 
 }  // namespace
 
-// hidden (T, D) float32 or bfloat16 with contiguous rows; cu_seqlens (B + 1,) int32. Returns a new
-// (B, D) float32 tensor; an empty sequence yields zeros.
+// hidden (N, D) float32 or bfloat16 with contiguous rows; cu_seqlens (B + 1,) int32 over T packed
+// tokens; rows (T,) int64, the row of each token, null: token t lies in row t. Returns a new (B, D)
+// float32 tensor; an empty sequence yields zeros.
 INFINITY_EXPORT AOTITorchError INFINITY_JOIN(aoti_torch_cpu_segment_pool, INFINITY_DIGEST)(
-    AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, int64_t mode, AtenTensorHandle* ret) {
-  int64_t *sizes, *strides, num_bounds;
-  int32_t dtype;
-  void *tokens, *bounds, *out;
-  if (aoti_torch_get_sizes(hidden, &sizes) || aoti_torch_get_strides(hidden, &strides) || aoti_torch_get_dtype(hidden, &dtype) ||
-      aoti_torch_get_data_ptr(hidden, &tokens) || aoti_torch_get_data_ptr(cu_seqlens, &bounds) ||
-      aoti_torch_get_size(cu_seqlens, 0, &num_bounds))
-    return AOTI_TORCH_FAILURE;
-  const bool is_float = dtype == aoti_torch_dtype_float32();
-  if ((!is_float && dtype != aoti_torch_dtype_bfloat16()) || strides[1] != 1 || mode < kMean || mode > kLast)
-    return AOTI_TORCH_FAILURE;
-  const int64_t out_sizes[] = {num_bounds - 1, sizes[1]}, out_strides[] = {sizes[1], 1};
-  if (aoti_torch_empty_strided(2, out_sizes, out_strides, aoti_torch_dtype_float32(), aoti_torch_device_type_cpu(), 0, ret) ||
-      aoti_torch_get_data_ptr(*ret, &out))
-    return AOTI_TORCH_FAILURE;
-  (is_float ? pool<float> : pool<BFloat16>)(tokens, strides[0], sizes[1], static_cast<const int32_t*>(bounds), num_bounds - 1,
-                                            static_cast<Mode>(mode), static_cast<float*>(out));
-  return AOTI_TORCH_SUCCESS;
+    AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, AtenTensorHandle* rows, int64_t mode, AtenTensorHandle* ret) {
+  return guarded([&] {
+    TensorView tokens, bounds, table, out;
+    if (!read_view(hidden, 2, &tokens) || !read_view(cu_seqlens, 1, &bounds) || !read_optional(rows, 1, &table) ||
+        !is_supported(tokens) || mode < kMean || mode > kLast || !are_bounds(bounds, INT32_MAX))
+      return false;
+    const auto* const cu = bounds.as<const int32_t>();
+    const int64_t num_sequences = bounds.sizes[0] - 1, sizes[] = {num_sequences, tokens.sizes[1]};
+    if (!are_rows(table, cu[num_sequences], tokens.sizes[0]) ||
+        !make_output(2, sizes, aoti_torch_dtype_float32(), ret, &out))
+      return false;
+    (is_float32(tokens) ? pool<float> : pool<BFloat16>)(tokens, cu, num_sequences, table.as<const int64_t>(),
+                                                        static_cast<Mode>(mode), out.as<float>());
+    return true;
+  });
 }

@@ -1,22 +1,21 @@
 """Runs an AOTInductor library on the CPU, without Python torch in the process.
 
-Owns the engine's native objects and the checks that keep a bad batch away from native code. Knows
-nothing of texts, requests or threads.
+Owns the engine's native objects. Knows nothing of texts, requests or threads.
 """
 
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infinity_v3.artifacts.manifest import ModelFacts, Precision, Target, TensorSpec
+from infinity_v3.artifacts.manifest import Precision, Target, TensorSpec
 from infinity_v3.artifacts.native import NativeFile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine import EngineOutput, EngineSettings
-from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
+from infinity_v3.runtime.engine_errors import EngineLoadError
+from infinity_v3.runtime.engines.batch_checks import check_bounds
 from infinity_v3.runtime.engines.filling import MIN_TOKENS, fill_up, rounded_tokens
 from infinity_v3.runtime.engines.kernel_library import load_kernel_library
 from infinity_v3.runtime.engines.libtorch import (
@@ -39,6 +38,7 @@ class AotiCpuEngine:
         """
         self.graph = artifact.manifest.graph
         self.limits = target.limits
+        self._input_names = frozenset(spec.name for spec in self.graph.inputs)
         self._facts = artifact.manifest.model
         self._num_threads = settings.num_threads
         # float32 products go to a library that keeps nothing per shape.
@@ -105,9 +105,9 @@ class AotiCpuEngine:
         Raises:
             EngineError: the batch breaks a bound of the model or the engine, or the model failed.
         """
-        check_bounds(batch, self._facts, self.limits.max_tokens, self.limits.max_sequences)
+        check_bounds(batch, self._facts, self.limits, self._input_names)
         self._torch.set_num_threads(self._num_threads)
-        padded = fill_up(batch, self._engine_tokens(batch), self._facts.position_offset)
+        padded = self._fill_up(batch)
         arrays = [getattr(padded, spec.name) for spec in self.graph.inputs]
         inputs: list[Handle] = []
         for array in arrays:
@@ -119,11 +119,19 @@ class AotiCpuEngine:
             for handle in handles:
                 self._torch.release(handle)
 
-    def _engine_tokens(self, batch: Batch) -> int:
-        """How many tokens the graph is run on."""
+    def _fill_up(self, batch: Batch) -> Batch:
+        """Bring the batch to sizes that the graph takes well."""
+        return fill_up(
+            batch,
+            num_stored=self._engine_size(batch.num_stored_tokens),
+            num_tokens=self._engine_size(batch.num_tokens),
+            position_offset=self._facts.position_offset,
+        )
+
+    def _engine_size(self, num_tokens: int) -> int:
         if not self._rounds_tokens:
-            return max(MIN_TOKENS, batch.num_tokens)
-        return min(rounded_tokens(batch.num_tokens), self.limits.max_tokens)
+            return max(MIN_TOKENS, num_tokens)
+        return min(rounded_tokens(num_tokens), self.limits.max_tokens)
 
     def _collect(
         self, batch: Batch, padded: Batch, handles: list[Handle], outputs: frozenset[str]
@@ -149,42 +157,3 @@ def _as_target_declares(spec: TensorSpec, target: Target) -> TensorSpec:
     if spec.name != "hidden" or spec.dtype == target.precision.value:
         return spec
     return TensorSpec(name=spec.name, dtype=target.precision.value, dims=spec.dims)
-
-
-def check_bounds(batch: Batch, facts: ModelFacts, max_tokens: int, max_sequences: int) -> None:
-    """Refuse what native code would read out of bounds.
-
-    Raises:
-        EngineError: naming the bound.
-    """
-    lengths = np.diff(batch.cu_seqlens)
-    sizes = {array.shape for array in (batch.input_ids, batch.position_ids, batch.token_type_ids)}
-    last_position = facts.position_offset + facts.max_input_tokens - 1
-    checks: Iterable[tuple[bool, str]] = (
-        (
-            sizes == {(int(batch.cu_seqlens[-1]),)} and batch.cu_seqlens[0] == 0,
-            "its arrays differ in length",
-        ),
-        (len(lengths) > 0 and bool((lengths > 0).all()), "a sequence is empty"),
-        (
-            batch.num_tokens <= max_tokens,
-            f"{batch.num_tokens} tokens, the engine takes {max_tokens}",
-        ),
-        (
-            len(lengths) <= max_sequences,
-            f"{len(lengths)} sequences, the engine takes {max_sequences}",
-        ),
-        (
-            _within(batch.input_ids, facts.vocab_size - 1),
-            f"a token id lies outside 0..{facts.vocab_size - 1}",
-        ),
-        (_within(batch.position_ids, last_position), f"a position lies outside 0..{last_position}"),
-        (_within(batch.token_type_ids, 1), "a token type lies outside 0..1"),
-    )
-    for holds, reason in checks:
-        if not holds:
-            raise EngineError(f"the batch was refused before the engine ran: {reason}")
-
-
-def _within(array: NDArray[np.int64], last: int) -> bool:
-    return bool(array.size) and int(array.min()) >= 0 and int(array.max()) <= last

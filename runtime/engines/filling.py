@@ -1,8 +1,11 @@
 """Fills a packed batch up to a size that a compiled graph takes well. Knows nothing of engines.
 
-Added tokens lie behind `cu_seqlens[-1]`: they belong to no sequence, attention skips them, no
-output row is made of them, and their own rows are cut off again.
+Added tokens lie behind `cu_seqlens[-1]`, and behind the stored tokens that sequences read: they
+belong to no sequence, attention skips them, no output row is made of them, and their own rows are
+cut off again.
 """
+
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,7 @@ MIN_TOKENS = 2
 MIN_SEQUENCES = 2
 """Graphs are exported for at least this much."""
 _MIN_STEP = 8
+_Int = TypeVar("_Int", np.int32, np.int64)
 
 
 def rounded_tokens(num_tokens: int) -> int:
@@ -26,29 +30,30 @@ def rounded_tokens(num_tokens: int) -> int:
     return -(-num_tokens // step) * step
 
 
-def fill_up(batch: Batch, num_tokens: int, position_offset: int) -> Batch:
+def fill_up(batch: Batch, *, num_stored: int, num_tokens: int, position_offset: int) -> Batch:
     """Append tokens of no sequence, and an empty sequence where a second one is missing.
 
     Args:
         batch: at least one sequence.
-        num_tokens: wanted size; a smaller one than the batch's adds nothing.
+        num_stored, num_tokens: wanted numbers of stored and of packed tokens; where the batch has
+            more, nothing is added.
         position_offset: a position that the model's table has.
     """
-    missing = max(0, num_tokens - batch.num_tokens)
-    has_enough = batch.num_sequences >= MIN_SEQUENCES
+    num_missing = max(0, num_stored - batch.num_stored_tokens)
+    is_alone = batch.num_sequences < MIN_SEQUENCES
     return Batch(
-        input_ids=_append(batch.input_ids, 0, missing),
-        position_ids=_append(batch.position_ids, position_offset, missing),
-        token_type_ids=_append(batch.token_type_ids, 0, missing),
-        cu_seqlens=batch.cu_seqlens
-        if has_enough
-        else np.append(batch.cu_seqlens, batch.cu_seqlens[-1]),
+        input_ids=_append(batch.input_ids, 0, num_missing),
+        position_ids=_append(batch.position_ids, position_offset, num_missing),
+        token_type_ids=_append(batch.token_type_ids, 0, num_missing),
+        cu_seqlens=_append(batch.cu_seqlens, int(batch.cu_seqlens[-1]), int(is_alone)),
+        rows=_append(batch.rows, 0, max(0, num_tokens - batch.num_tokens)),
+        key_counts=_append(batch.key_counts, 0, int(is_alone)),
     )
 
 
-def _append(array: NDArray[np.int64], value: int, count: int) -> NDArray[np.int64]:
+def _append(array: NDArray[_Int], value: int, count: int) -> NDArray[_Int]:
     if count == 0:
         return array
-    filled = np.full(len(array) + count, value, dtype=np.int64)
+    filled = np.full(len(array) + count, value, dtype=array.dtype)
     filled[: len(array)] = array
     return filled

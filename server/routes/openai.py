@@ -1,89 +1,117 @@
 """Routes in OpenAI's shape: /v1/embeddings, /v1/models and their aliases."""
 
-import time
 import uuid
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from infinity_v3.runtime.requests import EmbedRequest
+from infinity_v3.artifacts.manifest import Kind
+from infinity_v3.runtime.requests import EmbedRequest, EmbedTokensRequest, TextInput, TextOptions
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.endpoint import Call, require_loaded, schedule_of, text_options
-from infinity_v3.server.errors import validation
+from infinity_v3.server.endpoint import Call, cut_options, require_loaded, schedule_of
+from infinity_v3.server.errors import unsupported_task, validation
 from infinity_v3.server.exchange import Exchange, Reply
-from infinity_v3.server.items import Items, empty_list, parse_items
+from infinity_v3.server.items import (
+    Items,
+    empty_list,
+    one_conversation,
+    parse_items,
+    refuse_conversations,
+)
 from infinity_v3.server.negotiation import reply_media_type
 from infinity_v3.server.replies import (
     Encoder,
     accept_items,
+    created_s,
     encoder_for,
+    inference_reply,
     note_result,
-    vector_reply,
+    usage,
 )
-from infinity_v3.server.routes.tei import refuse_conversations
 from infinity_v3.server.schemas import EmbeddingsBody
 from infinity_v3.server.served import ServedModel
 
 if TYPE_CHECKING:
     from infinity_v3.runtime.results import EmbedResult
+    from infinity_v3.server.codec import FloatArray
 
 
 async def embeddings(call: Call[EmbeddingsBody]) -> Reply:
-    """One normalised vector per item."""
+    """One normalised vector per item; of late interaction, one vector per token."""
     body, model = call.body, call.model
     items = _items(body)
     accept_items(call, items)
-    model.service.check_can_embed()
+    _check_task(call)
     refuse_conversations(items)
     model.check_batch_size(items.num_items, "input")
-    _check_truncation(body.truncate_prompt_tokens, model)
-    request = EmbedRequest(
-        items=items.items,
-        is_list=items.is_list,
-        options=text_options(body, truncate_prompt_tokens=body.truncate_prompt_tokens),
-        schedule=schedule_of(call),
-        dimensions=body.dimensions,
-    )
-    result = await model.service.embed(request)
+    result = await _embed(call, items, cut_options(call))
     note_result(call, result)
     encoder = encoder_for(call, body.encoding_format)
-    return vector_reply(call, items, encoder, _document(model, result, encoder))
+    return inference_reply(call, encoder, _document(model, result, encoder))
 
 
-def _items(body: EmbeddingsBody) -> Items:
+def _items(body: EmbeddingsBody) -> Items[TextInput]:
     has_input = body.input is not msgspec.UNSET
     if has_input is (body.messages is not msgspec.UNSET):
         raise validation("exactly one of `input` and `messages` is required", param="input")
     if not isinstance(body.messages, msgspec.UnsetType):
         if not body.messages:
             raise empty_list("messages")
-        return Items(items=(), is_list=False, num_items=1, has_conversation=True)
+        return one_conversation()
     assert not isinstance(body.input, msgspec.UnsetType), "input was checked; this is a bug"
     return parse_items(body.input, "input")
 
 
-def _check_truncation(length: int | None, model: ServedModel) -> None:
-    limit = model.info.max_input_tokens
-    if length is not None and length != -1 and not 1 <= length <= limit:
-        raise validation(
-            f"`truncate_prompt_tokens` must be -1 or 1 to {limit}. Given: {length}",
-            param="truncate_prompt_tokens",
+def _is_per_token(model: ServedModel) -> bool:
+    return model.info.kind is Kind.LATE_INTERACTION
+
+
+def _check_task(call: Call[EmbeddingsBody]) -> None:
+    if not _is_per_token(call.model):
+        call.model.service.check_can_embed()
+        return
+    call.model.service.check_can_embed_tokens()
+    if call.body.dimensions is not None:
+        raise unsupported_task("`dimensions`: the vectors of late interaction cannot be cut")
+
+
+async def _embed(
+    call: Call[EmbeddingsBody], items: Items[TextInput], options: TextOptions
+) -> "EmbedResult":
+    schedule = schedule_of(call)
+    if _is_per_token(call.model):
+        return await call.model.service.embed_tokens(
+            EmbedTokensRequest(
+                items=items.items, is_list=items.is_list, options=options, schedule=schedule
+            )
         )
+    return await call.model.service.embed(
+        EmbedRequest(
+            items=items.items,
+            is_list=items.is_list,
+            options=options,
+            schedule=schedule,
+            dimensions=call.body.dimensions,
+        )
+    )
 
 
 def _document(model: ServedModel, result: "EmbedResult", encoder: Encoder) -> dict[str, object]:
-    num_tokens = result.num_tokens
     return {
         "object": "list",
         "id": f"infinity-{uuid.uuid4()}",
-        "created": int(time.time()),
+        "created": created_s(),
         "model": model.name,
-        "data": [
-            {"object": "embedding", "index": index, "embedding": encoder.row(row)}
-            for index, row in enumerate(result.rows)
-        ],
-        "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
+        "data": [_embedding(index, row, encoder) for index, row in enumerate(result.rows)],
+        "usage": usage(result),
     }
+
+
+def _embedding(index: int, row: "FloatArray", encoder: Encoder) -> dict[str, object]:
+    entry = {"object": "embedding", "index": index, "embedding": encoder.row(row)}
+    if encoder.encoding == "base64" and len(row.shape) > 1:
+        entry["shape"] = list(row.shape)
+    return entry
 
 
 def list_models(context: ServerContext, exchange: Exchange) -> Reply:

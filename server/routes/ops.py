@@ -1,9 +1,11 @@
 """Routes about the server itself: probes, /info, /metrics, /docs and the OpenAPI document."""
 
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import orjson
 
+from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.endpoint import require_loaded
@@ -15,6 +17,11 @@ from infinity_v3.server.negotiation import reply_media_type
 from infinity_v3.server.product import product_version
 from infinity_v3.server.replies import Encoder
 from infinity_v3.server.served import ServedModel
+
+if TYPE_CHECKING:
+    from infinity_v3.runtime.model_info import ModelInfo
+
+_LABELLED_KINDS = frozenset({Kind.CLASSIFIER, Kind.RERANKER, Kind.TOKEN_CLASSIFIER})
 
 
 def health(context: ServerContext, exchange: Exchange) -> Reply:
@@ -50,13 +57,12 @@ def info(context: ServerContext, exchange: Exchange) -> Reply:
 
 def _info(model: ServedModel) -> dict[str, object]:
     info, config = model.info, model.config
-    pooling = "+".join(mode.value for mode in info.pooling).replace("-", "_") or "none"
     return {
         "model_id": config.model_id,
         "model_sha": info.source_revision,
         "model_dtype": info.precision.value,
         "served_model_name": model.name,
-        "model_type": {"embedding": {"pooling": pooling}},
+        "model_type": _model_type(info),
         "max_concurrent_requests": config.max_concurrent_requests,
         "max_input_length": info.max_input_tokens,
         "max_batch_tokens": info.max_batch_tokens,
@@ -76,6 +82,16 @@ def _info(model: ServedModel) -> dict[str, object]:
             "format_version": info.format_version,
         },
     }
+
+
+def _model_type(info: "ModelInfo") -> dict[str, object]:
+    """What the model does, in TEI's words."""
+    if info.kind in _LABELLED_KINDS:
+        id2label = {str(index): label for index, label in enumerate(info.labels)}
+        label2id = {label: index for index, label in enumerate(info.labels)}
+        return {info.kind.value: {"id2label": id2label, "label2id": label2id}}
+    pooling = "+".join(mode.value for mode in info.pooling).replace("-", "_") or "none"
+    return {"embedding": {"pooling": pooling}}
 
 
 def metrics(context: ServerContext, exchange: Exchange) -> Reply:

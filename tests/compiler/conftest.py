@@ -1,10 +1,11 @@
-"""A small artifact that was never compiled: whole for the store, with nothing to run in it."""
+"""A small artifact that was never compiled, with nothing to run in it, and built kernels."""
 
 import pytest
 
 from fake_artifact import make_manifest, make_target, write_fake_files
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.writer import ArtifactWriter
+from kernel_calls import HOST_TARGETS, Kernels
 
 TARGET = "cpu-x86_64-avx2-f32"
 BUILD = {
@@ -23,3 +24,9 @@ def sample_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     with ArtifactWriter(tmp_path_factory.mktemp("sample") / "artifact") as writer:
         write_fake_files(writer.stage, manifest)
         return writer.commit(manifest, profile={}, build=BUILD)
+
+
+@pytest.fixture(scope="session", params=HOST_TARGETS, ids=lambda target: target.name)
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """The kernel library of each CPU class that this host can run."""
+    return Kernels(request.param, tmp_path_factory.mktemp("kernels"))

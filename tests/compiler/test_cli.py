@@ -51,9 +51,9 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a command: model, inspect, verify, targets; see infinity-compile --help"),
+        ((), "expected a command: model, inspect, verify, targets, catalog; see infinity-compile "),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
-        (("zzz",), "no such command: zzz; commands: inspect, model, targets, verify"),
+        (("zzz",), "no such command: zzz; commands: catalog, inspect, model, targets, verify"),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
         (("model", "x", "--out"), "'--out' requires an argument"),

@@ -1,10 +1,8 @@
-"""Our C++ operators against torch, for every CPU class that this host can run.
+"""Our kernel library: its names, and plain attention and pooling against torch.
 
-They are called through the same C entry points as in an engine.
+For every CPU class that this host can run.
 """
 
-import ctypes
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,87 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import PoolingMode
-from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
-from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_library
-from infinity_v3.compiler.operators import POOL_MODES
+from infinity_v3.compiler.kernel_library import build_kernel_library
+from infinity_v3.compiler.operators import POOL_MODES, define_operators
+from kernel_calls import Kernels, assert_close
 
-HOST_TARGETS = [target for target in CPU_TARGETS if set(target.isa) <= detect_host().isa]
 RAGGED = [1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 255, 256, 257, 300]
 F32_ATOL = 2e-6
 BF16_ATOL = 1.5e-2
-
-
-class Kernels:
-    """The library of one CPU class, called with torch tensors through AtenTensorHandle."""
-
-    def __init__(self, target: CpuTarget, cache: Path) -> None:
-        self.library: KernelLibrary = build_kernel_library(
-            target, Path(torch.__file__).parent, cache
-        )
-        self._lib = ctypes.CDLL(str(self.library.path))
-
-    def attention(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        lengths: list[int],
-        *,
-        causal: bool = False,
-        window: int = -1,
-    ) -> Tensor:
-        call = getattr(self._lib, f"aoti_torch_cpu_varlen_attention_{self.library.digest}")
-        arguments = (
-            ctypes.c_int32(causal),
-            ctypes.c_int64(window),
-            ctypes.c_double(q.shape[-1] ** -0.5),
-        )
-        return self._call(call, [q, k, v, cu_seqlens(lengths)], arguments)
-
-    def pool(self, hidden: Tensor, lengths: list[int], mode: PoolingMode) -> Tensor:
-        call = getattr(self._lib, f"aoti_torch_cpu_segment_pool_{self.library.digest}")
-        return self._call(call, [hidden, cu_seqlens(lengths)], (ctypes.c_int64(POOL_MODES[mode]),))
-
-    def _call(
-        self, call: Callable[..., int], tensors: list[Tensor], arguments: tuple[object, ...]
-    ) -> Tensor:
-        handles = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(tensors)
-        pointers = [ctypes.c_void_p(_address(handle)) for handle in handles]
-        result = ctypes.c_void_p()
-        status = call(*pointers, *arguments, ctypes.byref(result))
-        torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(handles)
-        if status != 0:
-            raise RuntimeError("the kernel refused its arguments")
-        (out,) = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs([_capsule(result.value)])
-        return out
-
-
-def _address(capsule: object) -> int:
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    return int(get(capsule, None))
-
-
-def _capsule(address: int | None) -> ctypes.c_void_p:
-    """A PyCapsule, which torch's own annotations call c_void_p."""
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = (
-        ctypes.py_object,
-        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
-    )
-    capsule: ctypes.c_void_p = new(address, None, None)
-    return capsule
-
-
-@pytest.fixture(scope="module", params=HOST_TARGETS, ids=lambda target: target.name)
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    return Kernels(request.param, tmp_path_factory.mktemp("kernels"))
-
-
-def cu_seqlens(lengths: list[int]) -> Tensor:
-    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
 
 
 def random_qkv(
@@ -128,14 +53,6 @@ def torch_attention(
     return torch.cat(rows)
 
 
-def assert_close(found: Tensor, expected: Tensor, *, atol: float) -> None:
-    difference = (found.double() - expected.double()).abs()
-    assert found.shape == expected.shape
-    assert difference.max() <= atol, (
-        f"max {difference.max():.3g}, mean {difference.mean():.3g}, allowed {atol:g}"
-    )
-
-
 @pytest.mark.parametrize("dim", [8, 20, 32, 64, 80, 128])
 @pytest.mark.parametrize(
     ("dtype", "atol"), [(torch.float32, F32_ATOL), (torch.bfloat16, BF16_ATOL)]
@@ -144,7 +61,7 @@ def test_attention_over_head_sizes(
     kernels: Kernels, dim: int, dtype: torch.dtype, atol: float
 ) -> None:
     q, k, v = random_qkv(RAGGED, 3, 3, dim, dtype)
-    assert_close(kernels.attention(q, k, v, RAGGED), torch_attention(q, k, v, RAGGED), atol=atol)
+    assert_close(kernels.attention((q, k, v), RAGGED), torch_attention(q, k, v, RAGGED), atol=atol)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -157,15 +74,15 @@ def test_attention_masks_and_grouped_heads(
 ) -> None:
     lengths = [1, 7, 8, 9, 65, 257, 600]
     q, k, v = random_qkv(lengths, 4, 2, 32, dtype)
-    found = kernels.attention(q, k, v, lengths, causal=causal, window=window)
+    found = kernels.attention((q, k, v), lengths, causal=causal, window=window)
     assert_close(found, torch_attention(q, k, v, lengths, causal=causal, window=window), atol=atol)
 
 
 def test_switching_the_window_off_is_seen(kernels: Kernels) -> None:
     lengths = [257]
     q, k, v = random_qkv(lengths, 2, 2, 32, torch.float32)
-    windowed = kernels.attention(q, k, v, lengths, window=16)
-    plain = kernels.attention(q, k, v, lengths)
+    windowed = kernels.attention((q, k, v), lengths, window=16)
+    plain = kernels.attention((q, k, v), lengths)
     assert (windowed - plain).abs().max() >= 100 * F32_ATOL
 
 
@@ -175,14 +92,14 @@ def test_attention_reads_fused_projections_in_place(kernels: Kernels) -> None:
     q, k, v = (part.view(-1, heads, dim) for part in torch.split(fused, heads * dim, dim=1))
     assert not q.is_contiguous()
     assert_close(
-        kernels.attention(q, k, v, lengths), torch_attention(q, k, v, lengths), atol=F32_ATOL
+        kernels.attention((q, k, v), lengths), torch_attention(q, k, v, lengths), atol=F32_ATOL
     )
 
 
 def test_attention_with_large_scores_stays_finite(kernels: Kernels) -> None:
     lengths = [300, 4]
     q, k, v = random_qkv(lengths, 2, 2, 32, torch.float32)
-    found = kernels.attention(q * 300, k * 300, v, lengths)
+    found = kernels.attention((q * 300, k * 300, v), lengths)
     assert_close(found, torch_attention(q * 300, k * 300, v, lengths), atol=5e-3)
 
 
@@ -197,12 +114,12 @@ def test_a_sequence_never_sees_its_neighbours(
 ) -> None:
     window = -1 if window == 0 else window
     q, k, v = random_qkv(lengths, 2, 1, 16, torch.float32)
-    packed = kernels.attention(q, k, v, lengths, causal=causal, window=window)
+    packed = kernels.attention((q, k, v), lengths, causal=causal, window=window)
     start = 0
     for length in lengths:
         stop = start + length
         alone = kernels.attention(
-            q[start:stop], k[start:stop], v[start:stop], [length], causal=causal, window=window
+            [x[start:stop] for x in (q, k, v)], [length], causal=causal, window=window
         )
         torch.testing.assert_close(packed[start:stop], alone, atol=1e-6, rtol=0)
         start = stop
@@ -210,7 +127,7 @@ def test_a_sequence_never_sees_its_neighbours(
 
 def test_tokens_of_no_sequence_yield_zeros_and_are_not_seen(kernels: Kernels) -> None:
     q, k, v = random_qkv([7, 9, 5], 2, 2, 16, torch.float32)
-    found = kernels.attention(q, k, v, [7, 9])
+    found = kernels.attention((q, k, v), [7, 9])
     assert found[16:].eq(0).all()
     assert_close(found[:16], torch_attention(q, k, v, [7, 9]), atol=F32_ATOL)
 
@@ -218,7 +135,7 @@ def test_tokens_of_no_sequence_yield_zeros_and_are_not_seen(kernels: Kernels) ->
 def test_attention_refuses_another_dtype(kernels: Kernels) -> None:
     q, k, v = random_qkv([4], 2, 2, 16, torch.float16)
     with pytest.raises(RuntimeError):
-        kernels.attention(q, k, v, [4])
+        kernels.attention((q, k, v), [4])
 
 
 def pooled_by_definition(tokens: Tensor, mode: PoolingMode) -> Tensor:
@@ -260,8 +177,7 @@ def test_the_digest_names_file_soname_and_symbols(kernels: Kernels) -> None:
     content = kernels.library.path.read_bytes()
     for name in (
         f"libinfinity-kernels-{digest}.so",
-        f"varlen_attention_{digest}",
-        f"segment_pool_{digest}",
+        *(f"aoti_torch_cpu_{base}_{digest}" for base in define_operators()),
     ):
         assert name.encode() in content
 
@@ -269,12 +185,5 @@ def test_the_digest_names_file_soname_and_symbols(kernels: Kernels) -> None:
 def test_a_built_library_is_taken_from_the_cache(kernels: Kernels) -> None:
     cache = kernels.library.path.parent.parent
     before = kernels.library.path.stat().st_mtime_ns
-    target = next(
-        target
-        for target in HOST_TARGETS
-        if Kernels(target, cache).library.digest == kernels.library.digest
-    )
-    assert (
-        build_kernel_library(target, Path(torch.__file__).parent, cache).path.stat().st_mtime_ns
-        == before
-    )
+    again = build_kernel_library(kernels.target, Path(torch.__file__).parent, cache)
+    assert again.path.stat().st_mtime_ns == before

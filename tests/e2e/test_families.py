@@ -178,10 +178,9 @@ def embed(model: LoadedModel, texts: Sequence[str], *, prompt: str) -> Floats:
     """What the server answers for texts, without a server: (B, D)."""
     truncation = Truncation(max_tokens=model.info.max_input_tokens)
     encoded = model.tokenizer.encode(texts, truncation, prompt=prompt)
-    assert model.pooled_output is not None
-    outputs = frozenset({model.pooled_output})
+    outputs = frozenset({model.main_output})
     batch = pack(encoded, position_offset=model.position_offset)
-    return l2_normalize(model.engine.run(batch, outputs).tensors[model.pooled_output])
+    return l2_normalize(model.engine.run(batch, outputs).tensors[model.main_output])
 
 
 def test_the_limit_is_512_tokens_and_every_recipe_is_what_it_says(family: Family) -> None:

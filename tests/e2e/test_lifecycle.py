@@ -287,7 +287,7 @@ class TestDrain:
 
 COUNTERS = {"te_request_count", "te_request_success", "te_request_failure"}
 COUNTERS |= {"te_embed_count", "te_embed_success", "infinity_rejected_total"}
-COUNTERS |= {"infinity_tokens_total"}
+COUNTERS |= {"infinity_tokens_total", "infinity_tokens_folded_total"}
 DURATIONS = {"duration", "tokenization_duration", "queue_duration", "inference_duration"}
 HISTOGRAMS = {f"te_{what}_{part}" for what in ("request", "embed") for part in DURATIONS}
 HISTOGRAMS |= {"te_request_input_length", "te_batch_next_size", "te_batch_next_tokens"}

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from engine_calls import OpenedEngine, open_engine, opened_engine
 from infinity_v3.artifacts.digest import DigestPolicy
-from infinity_v3.artifacts.manifest import Backend, Device, Precision
+from infinity_v3.artifacts.manifest import Backend, Device, Limits, Precision
 from infinity_v3.artifacts.store import open_artifact
 from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine import EngineError, EngineLoadError, EngineSettings, load_engine
-from infinity_v3.runtime.engines.aoti_cpu import check_bounds
+from infinity_v3.runtime.engines.batch_checks import check_bounds
 from infinity_v3.runtime.engines.kernel_library import load_kernel_library
 from infinity_v3.runtime.engines.libtorch import LibTorch
 from infinity_v3.runtime.engines.shared_weights import SharedWeights
@@ -26,6 +26,7 @@ from tampering import copy_artifact, replace_file
 from tiny_artifacts import TinyArtifact
 
 WEIGHTS = "weights/float32.safetensors"
+BERT_INPUTS = frozenset({"input_ids", "position_ids", "token_type_ids", "cu_seqlens"})
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,8 @@ def make_batch(
     *,
     positions: list[int] | None = None,
     types: list[int] | None = None,
+    rows: list[int] | None = None,
+    key_counts: list[int] | None = None,
 ) -> Batch:
     """A batch as no packing would make it."""
     return Batch(
@@ -47,6 +50,8 @@ def make_batch(
         position_ids=np.array(positions or [0] * len(ids), dtype=np.int64),
         token_type_ids=np.array(types or [0] * len(ids), dtype=np.int64),
         cu_seqlens=np.array(cu_seqlens, dtype=np.int32),
+        rows=np.array(rows if rows is not None else range(cu_seqlens[-1]), dtype=np.int64),
+        key_counts=np.array(key_counts or np.diff(cu_seqlens), dtype=np.int32),
     )
 
 
@@ -92,12 +97,13 @@ def test_more_than_the_engine_takes_is_refused(opened: OpenedEngine) -> None:
 def test_limits_are_those_of_target_and_model(opened: OpenedEngine) -> None:
     facts = replace(opened.artifact.manifest.model, position_offset=2)
     batch = make_batch([5, 6], [0, 2], positions=[2, 33])
-    check_bounds(batch, facts, 2, 1)
-    for max_tokens, max_sequences in ((1, 1), (2, 0)):
+    limits = Limits(max_tokens=2, max_sequences=1)
+    check_bounds(batch, facts, limits, BERT_INPUTS)
+    for smaller in (Limits(max_tokens=1, max_sequences=1), Limits(max_tokens=2, max_sequences=0)):
         with pytest.raises(EngineError, match="the engine takes"):
-            check_bounds(batch, facts, max_tokens, max_sequences)
+            check_bounds(batch, facts, smaller, BERT_INPUTS)
     with pytest.raises(EngineError, match=r"outside 0..33"):
-        check_bounds(make_batch([5], [0, 1], positions=[34]), facts, 2, 1)
+        check_bounds(make_batch([5], [0, 1], positions=[34]), facts, limits, BERT_INPUTS)
 
 
 @pytest.mark.parametrize("lengths", [[1], [2], [1, 1], [7], [1] * 50, [32], [1, 32]])

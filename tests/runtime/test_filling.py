@@ -1,5 +1,7 @@
 """Filling batches up: sizes, and that nothing of the batch itself changes."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,19 +27,28 @@ def test_few_sizes_remain() -> None:
     assert len({rounded_tokens(size) for size in range(1, 4097)}) <= 60
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=5), st.integers(0, 64), st.integers(0, 3))
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=5),
+    st.integers(0, 64),
+    st.integers(0, 64),
+    st.integers(0, 3),
+)
 def test_filling_keeps_the_batch_and_adds_tokens_of_no_sequence(
-    lengths: list[int], num_tokens: int, offset: int
+    lengths: list[int], num_stored: int, num_tokens: int, offset: int
 ) -> None:
     texts = [EncodedText(input_ids=np.arange(5, 5 + n, dtype=np.int64)) for n in lengths]
     batch = pack(texts, position_offset=offset)
-    filled = fill_up(batch, num_tokens, offset)
+    filled = fill_up(batch, num_stored=num_stored, num_tokens=num_tokens, position_offset=offset)
     count = batch.num_tokens
+    assert filled.num_stored_tokens == max(count, num_stored)
     assert filled.num_tokens == max(count, num_tokens)
     assert filled.num_sequences == max(MIN_SEQUENCES, batch.num_sequences)
     assert filled.cu_seqlens[-1] == count
-    np.testing.assert_array_equal(filled.cu_seqlens[: len(lengths) + 1], batch.cu_seqlens)
-    for name in ("input_ids", "position_ids", "token_type_ids"):
-        np.testing.assert_array_equal(getattr(filled, name)[:count], getattr(batch, name))
+    for field in fields(batch):
+        before, after = getattr(batch, field.name), getattr(filled, field.name)
+        assert after.dtype == before.dtype
+        np.testing.assert_array_equal(after[: len(before)], before)
     assert (filled.position_ids[count:] == offset).all()
-    assert (filled.input_ids[count:] == 0).all()
+    for padded in (filled.input_ids, filled.token_type_ids, filled.rows):
+        assert (padded[count:] == 0).all()
+    assert filled.key_counts[len(lengths) :].tolist() == [0] * (filled.num_sequences - len(lengths))

@@ -81,7 +81,7 @@ def test_facts_for_the_server(artifact: Artifact) -> None:
     assert info.fill_tokens <= info.max_batch_tokens
     assert info.pooling == (PoolingMode.MEAN,)
     assert info.prompt_names == ("query", "passage")
-    assert info.capabilities == {"embed", "embed_all", "tokenize"}
+    assert info.capabilities == {"embed", "embed_all", "similarity", "tokenize"}
     assert model.prompts.text(None) == "q: "
     assert model.notes == ()
     assert set(model.seconds) == {"load", "warmup"}
@@ -89,7 +89,7 @@ def test_facts_for_the_server(artifact: Artifact) -> None:
 
 def test_an_artifact_without_token_output(tmp_path: Path) -> None:
     model = load(make_artifact(tmp_path, graph=FakeEngine(outputs=("pooled",)).graph))
-    assert model.info.capabilities == {"embed", "tokenize"}
+    assert model.info.capabilities == {"embed", "similarity", "tokenize"}
 
 
 def test_warm_up_is_one_short_call_of_every_output(artifact: Artifact) -> None:
@@ -206,7 +206,7 @@ def test_pooling_picks_an_output(
     artifact: Artifact, wanted: PoolingMode | None, output: str, modes: tuple[PoolingMode, ...]
 ) -> None:
     model = load(artifact, LoadSettings(pooling=wanted))
-    assert (model.pooled_output, model.info.pooling) == (output, modes)
+    assert (model.main_output, model.info.pooling) == (output, modes)
     assert model.info.width == WIDTH
 
 

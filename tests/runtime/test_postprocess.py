@@ -5,11 +5,11 @@ import pytest
 from numpy.typing import NDArray
 
 from infinity_v3.runtime.postprocess import l2_normalize, read_rows
-from infinity_v3.runtime.work import Readout
+from infinity_v3.runtime.work import Readout, RowForm
 
 RAW = Readout(output="pooled")
 UNIT = Readout(output="pooled", normalize=True)
-TOKENS = Readout(output="hidden", is_per_token=True)
+TOKENS = Readout(output="hidden", form=RowForm.TOKENS)
 CU_SEQLENS = np.array([0, 2, 3, 7], dtype=np.int32)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fake_engine import WIDTH, FakeEngine, hidden, pooled
-from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.observer import SilentObserver
+from infinity_v3.runtime.prompts import PromptTable
 from infinity_v3.runtime.requests import (
     DecodeRequest,
     EmbedRequest,
@@ -199,7 +199,9 @@ def test_refused_before_the_engine_is_called(
 ) -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        model = fake_model(engine, prompts={"query": "w7 ", "passage": "w8 "})
+        model = fake_model(
+            engine, prompts=PromptTable(named={"query": "w7 ", "passage": "w8 "})
+        )
         async with serving(engine, model=model) as service:
             error = await error_of(service.embed(request_))
             assert (error.kind, error.code, error.item) == (kind, code, item)
@@ -229,7 +231,9 @@ def test_prompts_are_counted_and_cut_with_the_text(
 ) -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        model = fake_model(engine, prompts={"query": "w7 "}, default_prompt=default)
+        model = fake_model(
+            engine, prompts=PromptTable(named={"query": "w7 "}, default=default)
+        )
         async with serving(engine, model=model) as service:
             await service.embed(embed("w5", options=options))
         assert engine.batches == [(fed,)]
@@ -240,7 +244,8 @@ def test_prompts_are_counted_and_cut_with_the_text(
 def test_the_default_prompt_is_not_applied_to_ids() -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        async with serving(engine, model=fake_model(engine, default_prompt="w8 ")) as service:
+        model = fake_model(engine, prompts=PromptTable(named={}, default="w8 "))
+        async with serving(engine, model=model) as service:
             await service.embed(embed((5, 6)))
         assert engine.batches == [((5, 6),)]
 
@@ -291,38 +296,12 @@ def test_large_requests_leave_the_loop_free() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("kind", "method", "fragment"),
-    [
-        (Kind.RERANKER, "embed", "Model is not an embedding model"),
-        (Kind.LATE_INTERACTION, "embed", "/embed_all"),
-        (Kind.SPARSE, "embed", "/embed_sparse"),
-        (Kind.SPARSE, "embed_tokens", "`embed_all` is not available for SPLADE models"),
-        (Kind.CLASSIFIER, "embed_tokens", "Model is not an embedding model"),
-        (Kind.EMBEDDING, "embed_tokens", "infinity-compile model --task embedding"),
-    ],
-)
-def test_missing_capabilities(kind: Kind, method: str, fragment: str) -> None:
-    async def scenario() -> None:
-        engine = FakeEngine()
-        model = fake_model(engine, kind=kind, capabilities=frozenset({"tokenize"}))
-        async with serving(engine, model=model) as service:
-            call = (
-                service.embed(embed("w5"))
-                if method == "embed"
-                else service.embed_tokens(EmbedTokensRequest(items=("w5",), is_list=True))
-            )
-            error = await error_of(call)
-            assert (error.kind, error.code) == (ErrorKind.BACKEND, "unsupported_task")
-            assert fragment in error.message
-
-    asyncio.run(scenario())
-
-
 def test_tokenize_and_decode() -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        model = fake_model(engine, prompts={"query": "w7 "}, default_prompt="w8 ")
+        model = fake_model(
+            engine, prompts=PromptTable(named={"query": "w7 "}, default="w8 ")
+        )
         async with serving(engine, model=model) as service:
             (pieces,) = await service.tokenize(TokenizeRequest(texts=("w5",), is_list=False))
             assert [(p.token_id, p.text, p.start, p.stop) for p in pieces] == [

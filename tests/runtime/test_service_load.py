@@ -31,7 +31,7 @@ class CountingObserver:
     def batch_formed(self, *, num_items: int, num_tokens: int) -> None:
         self.counts["formed_items"] += num_items
 
-    def batch_finished(self, *, engine_s: float, num_tokens: int) -> None:
+    def batch_finished(self, *, engine_s: float, num_tokens: int, num_folded_tokens: int) -> None:
         self.counts["batches"] += 1
 
     def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None:

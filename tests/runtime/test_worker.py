@@ -2,17 +2,18 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fake_engine import FakeEngine, pooled
+from fake_engine import FakeEngine, hidden, pooled
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
 from infinity_v3.runtime.observer import SilentObserver
-from infinity_v3.runtime.work import ItemFailure, Readout, WorkItem, WorkOrder
+from infinity_v3.runtime.work import ItemFailure, Readout, RowForm, WorkItem, WorkOrder
 from infinity_v3.runtime.worker import (
     MAX_FAILED_BATCHES,
     BatchOutcome,
@@ -25,11 +26,22 @@ DEADLINE_S = 10.0
 BAD = 99
 
 
+class FoldObserver(SilentObserver):
+    """Keeps what is reported of folding."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def batch_finished(self, *, engine_s: float, num_tokens: int, num_folded_tokens: int) -> None:
+        self.calls.append((num_tokens, num_folded_tokens))
+
+
 class Bench:
     """One worker on a fake engine, with its reports in queues."""
 
-    def __init__(self) -> None:
-        self.engine = FakeEngine()
+    def __init__(self, *inputs: str) -> None:
+        self.engine = FakeEngine(inputs=("input_ids", *inputs))
+        self.observer = FoldObserver()
         self.outcomes: queue.Queue[BatchOutcome] = queue.Queue()
         self.deaths: queue.Queue[str] = queue.Queue()
         limits = BatchLimits(fill_tokens=64, max_tokens=64, max_items=64)
@@ -38,7 +50,7 @@ class Bench:
             self.engine,
             Batcher(limits, priority_bonus_s=1.0),
             reports,
-            SilentObserver(),
+            self.observer,
             position_offset=0,
         )
 
@@ -50,9 +62,8 @@ class Bench:
         return self.outcome()
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+@contextmanager
+def running(bench: Bench) -> Iterator[Bench]:
     bench.worker.start()
     yield bench
     bench.engine.gate.set()
@@ -60,16 +71,26 @@ def bench() -> Iterator[Bench]:
     assert bench.worker.join(DEADLINE_S)
 
 
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with running(Bench()) as bench:
+        yield bench
+
+
 def make_items(*token_ids: int) -> list[WorkItem]:
+    return make_texts(*([token_id, 1] for token_id in token_ids))
+
+
+def make_texts(*texts: Sequence[int]) -> list[WorkItem]:
     order = WorkOrder(readout=Readout(output="pooled"), arrival_s=0.0)
     return [
         WorkItem(
-            encoded=EncodedText(input_ids=np.array([token_id, 1])),
+            encoded=EncodedText(input_ids=np.array(ids, dtype=np.int64)),
             position=position,
             order=order,
             receiver=Nobody(),
         )
-        for position, token_id in enumerate(token_ids)
+        for position, ids in enumerate(texts)
     ]
 
 
@@ -216,10 +237,76 @@ def test_mixed_readouts_ask_for_the_union_of_outputs(bench: Bench) -> None:
     bench.worker.submit(make_items(3))
     assert bench.engine.entered.wait(DEADLINE_S)
     vector, matrix = make_items(4, 5)
-    matrix.order = replace(matrix.order, readout=Readout(output="hidden", is_per_token=True))
+    matrix.order = replace(matrix.order, readout=Readout(output="hidden", form=RowForm.TOKENS))
     bench.worker.submit([vector, matrix])
     bench.engine.gate.set()
     bench.outcome()
     shapes = [result.shape for result in bench.outcome().results if isinstance(result, np.ndarray)]
     assert shapes == [(8,), (2, 8)]
     assert bench.engine.outputs == [frozenset({"pooled"}), frozenset({"pooled", "hidden"})]
+
+
+SHARING = ([5, 6, 7, 9, 2], [8, 3], [5, 6, 7, 4], [5, 6, 7, 9, 1], [3], [5, 6, 7, 4])
+NUM_TOKENS = 21
+NUM_STORED = 11
+
+
+def run_sharing(bench: Bench, *texts: Sequence[int]) -> BatchOutcome:
+    """All texts in one batch, vectors and matrices in turn."""
+    items = make_texts(*texts)
+    for item in items[::2]:
+        item.order = replace(item.order, readout=Readout(output="hidden", form=RowForm.TOKENS))
+    bench.worker.submit(items)
+    outcome = bench.outcome()
+    assert outcome.items == tuple(items)
+    return outcome
+
+
+def assert_own_rows(outcome: BatchOutcome) -> None:
+    for number, (item, result) in enumerate(zip(outcome.items, outcome.results, strict=True)):
+        ids = item.encoded.input_ids.tolist()
+        if not isinstance(result, ItemFailure):
+            np.testing.assert_array_equal(result, pooled(ids) if number % 2 else hidden(ids))
+
+
+def test_shared_prefixes_are_computed_once_and_everyone_gets_its_own() -> None:
+    with running(Bench("rows")) as bench:
+        outcome = run_sharing(bench, *SHARING)
+        assert failures(outcome) == [None] * len(SHARING)
+        assert_own_rows(outcome)
+        assert bench.engine.num_stored == [NUM_STORED]
+        assert outcome.num_tokens == NUM_TOKENS
+        assert bench.observer.calls == [(NUM_TOKENS, NUM_TOKENS - NUM_STORED)]
+
+
+def test_failures_of_a_folded_batch_meet_the_right_items() -> None:
+    with running(Bench("rows")) as bench:
+        bench.engine.non_finite_ids = {9}
+        outcome = run_sharing(bench, *SHARING)
+        spoilt, fine = "non_finite_output", None
+        assert failures(outcome) == [spoilt, fine, fine, spoilt, fine, fine]
+        assert_own_rows(outcome)
+
+
+def test_halves_of_a_folded_batch_are_folded_anew() -> None:
+    with running(Bench("rows")) as bench:
+        bench.engine.failing_ids = {1}
+        outcome = run_sharing(bench, *SHARING, [5, 6, 8, 8], [9])
+        assert failures(outcome) == [*["engine_error"] * 4, *[None] * 4]
+        assert bench.observer.calls == [(10, 2)]
+        assert_own_rows(outcome)
+
+
+@pytest.mark.parametrize("inputs", [(), ("rows", "token_type_ids"), ("rows", "key_counts")])
+def test_models_whose_states_hang_on_more_than_ids_do_not_fold(inputs: tuple[str, ...]) -> None:
+    with running(Bench(*inputs)) as bench:
+        assert_own_rows(run_sharing(bench, *SHARING))
+        assert bench.observer.calls == [(NUM_TOKENS, 0)]
+
+
+def test_a_batch_that_shares_too_little_keeps_its_order() -> None:
+    texts = ([9] * 20, [5, 6, 7], [5, 8, 1])
+    with running(Bench("rows")) as bench:
+        run_sharing(bench, *texts)
+        assert bench.engine.batches == [tuple(map(tuple, texts))]
+        assert bench.observer.calls == [(26, 0)]

@@ -1,10 +1,13 @@
 """Fixtures that serve over loopback."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from loopback import Client, StartServer, VectorOf, running, vector_of
+from fake_service import vector_of
+from infinity_v3.artifacts.manifest import Kind
+from loopback import Client, ClientOf, StartServer, VectorOf, running
 
 
 @pytest.fixture
@@ -14,18 +17,48 @@ def start_server() -> StartServer:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Client]:
-    """One server with default options for tests that leave no trace."""
-    with running() as client:
-        yield client
+def shared() -> Iterator[ClientOf]:
+    """Servers with default options, one per kind, for tests that leave no trace."""
+    clients: dict[Kind, Client] = {}
+    with ExitStack() as stack:
+
+        def client_of(kind: Kind) -> Client:
+            if kind not in clients:
+                clients[kind] = stack.enter_context(running(kind=kind))
+            return clients[kind]
+
+        yield client_of
 
 
 @pytest.fixture
-def client(shared: Client) -> Client:
-    """A client of the shared server."""
-    shared.service.gate = None
-    shared.service.failure = None
-    return shared
+def client_of(shared: ClientOf) -> ClientOf:
+    """Clients of the shared servers."""
+
+    def settled(kind: Kind) -> Client:
+        client = shared(kind)
+        client.service.gate = None
+        client.service.failure = None
+        return client
+
+    return settled
+
+
+@pytest.fixture
+def client(client_of: ClientOf) -> Client:
+    """A client of the shared embedding server."""
+    return client_of(Kind.EMBEDDING)
+
+
+@pytest.fixture
+def classifier(client_of: ClientOf) -> Client:
+    """A client of the shared server of a model with three labels."""
+    return client_of(Kind.CLASSIFIER)
+
+
+@pytest.fixture
+def reranker(client_of: ClientOf) -> Client:
+    """A client of the shared server of a model with one label."""
+    return client_of(Kind.RERANKER)
 
 
 @pytest.fixture(scope="session")

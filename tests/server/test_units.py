@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from infinity_v3.runtime.checks import check_dimensions, invalid_value, too_long
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
+from infinity_v3.server import float32
 from infinity_v3.server.body import BodyGate
 from infinity_v3.server.codec import check_tree, decode, encode_json, encode_msgpack
 from infinity_v3.server.compression import TooLongError, deflate, inflate
@@ -29,15 +30,25 @@ from infinity_v3.server.metrics import FAILURES
 from infinity_v3.server.metrics_text import Registry
 from infinity_v3.server.negotiation import Coding, reply_coding, reply_media_type
 from infinity_v3.server.schemas import (
+    ClassifyBody,
     DecodeBody,
     EmbedAllBody,
     EmbedBody,
     EmbeddingsBody,
+    EmbedSparseBody,
+    PredictBody,
+    PredictTokensBody,
+    RerankBody,
     RoutedBody,
+    SimilarityBody,
     TokenizeBody,
 )
+from infinity_v3.server.score_items import parse_classify, parse_predict
 
-BODIES = (EmbedBody, EmbedAllBody, EmbeddingsBody, TokenizeBody, DecodeBody)
+BODIES = (
+    *(EmbedBody, EmbedAllBody, EmbedSparseBody, EmbeddingsBody, SimilarityBody),
+    *(PredictBody, ClassifyBody, RerankBody, PredictTokensBody, TokenizeBody, DecodeBody),
+)
 TYPES = ("application/json", "application/msgpack")
 REASONS = {
     "auth",
@@ -61,9 +72,16 @@ def outcome(body: bytes, media_type: str, body_type: type[RoutedBody]) -> int:
         found = convert(decode(body, media_type), body_type)
         if isinstance(found, EmbedBody):
             parse_items(found.inputs, "inputs")
+        if isinstance(found, PredictBody):
+            parse_predict(found.inputs)
+        if isinstance(found, ClassifyBody):
+            parse_classify(found)
     except HttpError as error:
         return error.status
     return 200
+
+
+REFUSALS = {400, 422, 424}
 
 
 @settings(max_examples=300, deadline=None)
@@ -71,7 +89,7 @@ def outcome(body: bytes, media_type: str, body_type: type[RoutedBody]) -> int:
 def test_any_bytes_are_refused_politely(
     body: bytes, media_type: str, body_type: type[RoutedBody]
 ) -> None:
-    assert outcome(body, media_type, body_type) in {200, 400, 422}
+    assert outcome(body, media_type, body_type) in {200, *REFUSALS}
 
 
 _values = st.recursive(
@@ -80,7 +98,10 @@ _values = st.recursive(
     max_leaves=12,
 )
 _keys = st.sampled_from(
-    ["inputs", "input", "ids", "model", "truncate", "dimensions", "normalize", "messages", "x"]
+    [
+        *("inputs", "input", "ids", "model", "truncate", "dimensions", "normalize", "messages"),
+        *("query", "texts", "documents", "top_n", "rid", "priority", "parameters", "x"),
+    ]
 )
 
 
@@ -90,7 +111,7 @@ def test_any_json_is_refused_politely(
     value: dict[str, object], body_type: type[RoutedBody]
 ) -> None:
     body = json.dumps(value).encode()
-    assert outcome(body, "application/json", body_type) in {200, 400, 422}
+    assert outcome(body, "application/json", body_type) in {200, *REFUSALS}
 
 
 @settings(max_examples=200, deadline=None)
@@ -129,6 +150,31 @@ def test_floats_keep_their_bits(values: list[float]) -> None:
     packed = encode_msgpack({"x": array})
     found = np.array(msgspec.msgpack.decode(packed)["x"], dtype=np.float32)
     assert found.tobytes() == array.tobytes()
+
+
+_float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_float32, max_size=40))
+def test_decimals_give_the_same_float32(values: list[float]) -> None:
+    found = np.array(float32.shortest(values), dtype=np.float32)
+    assert found.tobytes() == np.array(values, dtype=np.float32).tobytes()
+    packed = [float32.pack(value) for value in values]
+    assert [msgspec.msgpack.decode(data) for data in packed if data is not None] == values
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_float32.filter(lambda value: value == 0 or abs(value) > 1e-37), max_size=40))
+def test_decimals_are_as_short_as_those_of_arrays(values: list[float]) -> None:
+    array = np.array(values, dtype=np.float32)
+    assert float32.shortest(values) == json.loads(encode_json(array))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40))
+def test_float32_changes_no_other_number(values: list[float]) -> None:
+    others = [value for value in values if float32.pack(value) is None]
+    assert float32.shortest(others) == others
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 65535, 65536])
@@ -193,8 +239,12 @@ def test_table_covers_every_kind() -> None:
         assert row.rejection is None or row.rejection in REASONS
 
 
+_SGLANG_TYPES = {424: "server_error", 429: "overloaded_error", 503: "server_error"}
+_SGLANG_TYPES |= {408: "server_error", 500: "server_error"}
+
+
 @pytest.mark.parametrize("kind", [*ErrorKind, *HttpErrorKind])
-def test_bodies_of_both_families(kind: ErrorKind | HttpErrorKind) -> None:
+def test_bodies_of_all_families(kind: ErrorKind | HttpErrorKind) -> None:
     error = HttpError(kind, "what happened", item=3, param="inputs")
     tei = json.loads(error_body(error, Shape.TEI))
     assert tei == {"error": error.message, "error_type": kind.value}
@@ -202,6 +252,13 @@ def test_bodies_of_both_families(kind: ErrorKind | HttpErrorKind) -> None:
     openai = json.loads(error_body(error, Shape.OPENAI))
     assert openai["error"]["param"] == "inputs"
     assert (openai["type"], openai["code"]) == (kind.value, error.status)
+    assert json.loads(error_body(error, Shape.SGLANG)) == {
+        "object": "error",
+        "message": error.message,
+        "type": _SGLANG_TYPES.get(error.status, "invalid_request_error"),
+        "param": None,
+        "code": error.status,
+    }
 
 
 def test_unsupported_task_is_the_clients_error() -> None:

@@ -15,6 +15,7 @@ from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.engine import EngineError, EngineOutput
 
 WIDTH = 8
+PER_TOKEN = frozenset({"hidden", "token_vectors", "token_logits"})
 DEADLINE_S = 10.0
 
 
@@ -23,8 +24,11 @@ class FakeEngine:
 
     Attributes:
         batches: ids of every call, one tuple per sequence.
+        num_stored: stored tokens of every call.
+        key_counts: tokens that are seen, by sequence and call.
         outputs: names asked for, by call.
         failing_ids: a batch holding one of these fails.
+        width: of every output, at most WIDTH.
         non_finite_ids: a sequence holding one of these gets NaN.
         poison: called first in every call; may raise anything.
         gate: calls wait here; open unless a test closes it.
@@ -37,17 +41,23 @@ class FakeEngine:
         max_tokens: int = 4096,
         max_sequences: int = 512,
         outputs: Sequence[str] = ("pooled", "hidden"),
+        inputs: Sequence[str] = ("input_ids",),
+        width: int = WIDTH,
     ) -> None:
-        dims: dict[str, tuple[int | str, ...]] = {"hidden": ("T", WIDTH)}
+        self.width = width
         self.graph = Graph(
-            inputs=(TensorSpec(name="input_ids", dtype="int64", dims=("T",)),),
+            inputs=tuple(TensorSpec(name=name, dtype="int64", dims=("T",)) for name in inputs),
             outputs=tuple(
-                TensorSpec(name=name, dtype="float32", dims=dims.get(name, ("B", WIDTH)))
+                TensorSpec(
+                    name=name, dtype="float32", dims=("T" if name in PER_TOKEN else "B", width)
+                )
                 for name in outputs
             ),
         )
         self.limits = Limits(max_tokens=max_tokens, max_sequences=max_sequences)
         self.batches: list[tuple[tuple[int, ...], ...]] = []
+        self.num_stored: list[int] = []
+        self.key_counts: list[tuple[int, ...]] = []
         self.outputs: list[frozenset[str]] = []
         self.failing_ids: set[int] = set()
         self.non_finite_ids: set[int] = set()
@@ -75,6 +85,8 @@ class FakeEngine:
     def _run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
         sequences = split(batch)
         self.batches.append(sequences)
+        self.num_stored.append(batch.num_stored_tokens)
+        self.key_counts.append(tuple(batch.key_counts.tolist()))
         self.outputs.append(outputs)
         self.entered.set()
         assert self.gate.wait(DEADLINE_S), "the test never opened the gate"
@@ -86,9 +98,9 @@ class FakeEngine:
         return EngineOutput(tensors=tensors)
 
     def _output(self, name: str, sequences: Iterable[Sequence[int]]) -> NDArray[np.float32]:
-        make = hidden if name == "hidden" else pooled
-        parts = [self._spoil(make(ids), ids) for ids in sequences]
-        return np.concatenate(parts) if name == "hidden" else np.stack(parts)
+        make = hidden if name in PER_TOKEN else pooled
+        parts = [self._spoil(make(ids)[..., : self.width], ids) for ids in sequences]
+        return np.concatenate(parts) if name in PER_TOKEN else np.stack(parts)
 
     def _spoil(self, values: NDArray[np.float32], ids: Sequence[int]) -> NDArray[np.float32]:
         if self.non_finite_ids & set(ids):
@@ -99,7 +111,7 @@ class FakeEngine:
 def split(batch: Batch) -> tuple[tuple[int, ...], ...]:
     """Ids of each sequence of a batch."""
     bounds = batch.cu_seqlens.tolist()
-    ids = batch.input_ids.tolist()
+    ids = batch.input_ids[batch.rows].tolist()
     return tuple(tuple(ids[a:b]) for a, b in itertools.pairwise(bounds))
 
 

@@ -1,6 +1,6 @@
 """Seeded malformed requests as bytes for a socket, and the conversation that sends them.
 
-Knows the request format of `/embed` and `/v1/embeddings` only as far as it takes to break it.
+Knows the formats of requests only as far as it takes to break them.
 """
 
 import errno
@@ -16,8 +16,16 @@ from urllib.parse import urlsplit
 import msgspec
 import zstandard
 
-PATHS = ("/embed", "/embed_all", "/v1/embeddings", "/tokenize", "/decode")
-FIELDS = {"/v1/embeddings": "input", "/decode": "ids"}
+PATHS = (
+    *("/embed", "/embed_all", "/v1/embeddings", "/tokenize", "/decode", "/embed_sparse"),
+    *("/predict", "/v1/classify", "/predict_tokens", "/rerank", "/"),
+)
+FIELDS = {
+    "/v1/embeddings": "input",
+    "/v1/classify": "input",
+    "/decode": "ids",
+    "/rerank": "texts",
+}
 JSON_TYPE = "application/json"
 MSGPACK_TYPE = "application/msgpack"
 

@@ -43,6 +43,7 @@ def all_rows() -> Sequence[Row]:
         *_options(),
         *_lengths(),
         *_openai(),
+        *_tasks(),
         *_protocol(),
     )
 
@@ -207,6 +208,55 @@ def _openai() -> Iterator[Row]:
     }
     for name, extra in fine.items():
         yield row(name, {"input": "a", **extra}, 200, kind=None, code=None)
+
+
+def _tasks() -> Iterator[Row]:
+    """Routes of other kinds of models; what can be told without one comes first."""
+
+    def rank(name: str, status: int, kind: str, fragment: str, **candidates: object) -> Row:
+        return Row(
+            name=name,
+            path="/rerank",
+            body={"query": "q", **candidates},
+            status=status,
+            kind=kind,
+            fragment=fragment,
+        )
+
+    yield rank("20-rerank", 424, "Backend", "model is not a re-ranker model", texts=["a"])
+    for path, fragment in {
+        "/predict": "Model is not a classifier model",
+        "/embed_sparse": "Model is not an embedding model with SPLADE pooling",
+        "/predict_tokens": "Model is not a token classification model",
+    }.items():
+        yield Row(
+            name=f"21{path.replace('/', '-')}",
+            path=path,
+            body={"inputs": "a"},
+            status=424,
+            kind="Backend",
+            fragment=fragment,
+        )
+    for dialect in ("texts", "documents"):
+        message = f"`{dialect}` cannot be empty"
+        yield rank(f"22-no-{dialect}", 400, "Empty", message, **{dialect: []})
+    both = {"texts": ["a"], "documents": ["a"]}
+    yield rank("23-both-dialects", 422, "Validation", "exactly one of", **both)
+    yield rank("23-no-dialect", 422, "Validation", "exactly one of")
+    yield _similarity("28-no-sentences", 0, 400, "Empty", "`inputs.sentences` cannot be empty")
+    yield _similarity("28-1024-sentences", 1024, 422, "Validation", "batch size 1025")
+
+
+def _similarity(name: str, count: int, status: int, kind: str, fragment: str) -> Row:
+    inputs = {"source_sentence": "a", "sentences": ["b"] * count}
+    return Row(
+        name=name,
+        path="/similarity",
+        body={"inputs": inputs},
+        status=status,
+        kind=kind,
+        fragment=fragment,
+    )
 
 
 def _protocol() -> Iterator[Row]:

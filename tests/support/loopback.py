@@ -5,31 +5,22 @@ import http.client
 import json
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from infinity_v3.artifacts.manifest import Backend, Device, Kind, PoolingMode, Precision
-from infinity_v3.runtime.checks import check_dimensions, check_ids, check_items, check_max_tokens
-from infinity_v3.runtime.errors import ErrorKind, InferenceError
-from infinity_v3.runtime.limits import Admission, ThroughputMeter
-from infinity_v3.runtime.model_info import ModelInfo
-from infinity_v3.runtime.requests import (
-    DecodeRequest,
-    EmbedRequest,
-    EmbedTokensRequest,
-    TextInput,
-    TokenizeRequest,
-)
-from infinity_v3.runtime.results import EmbedResult, RequestTiming
-from infinity_v3.runtime.state import ServiceState, ServiceStats
-from infinity_v3.runtime.tokens import TokenPiece
+from fake_service import FakeService, model_info
+from infinity_v3.artifacts.manifest import Kind
+from infinity_v3.runtime.loading import LoadedModel
+from infinity_v3.runtime.observer import SilentObserver
+from infinity_v3.runtime.service import InferenceService
+from infinity_v3.runtime.settings import ServiceSettings
 from infinity_v3.server.app import App, all_routes
 from infinity_v3.server.config import ModelConfig, ServeConfig
 from infinity_v3.server.context import ServerContext, make_context
@@ -37,165 +28,7 @@ from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.transport import Transport
 
-WIDTH = 8
-VOCAB = 1000
-LIMIT = 16
-
-
-def vector_of(item: TextInput) -> NDArray[np.float32]:
-    """The raw vector that the service without a model gives to a text or to ids."""
-    seed = zlib.crc32(repr(item).encode("utf-8", "backslashreplace"))
-    return np.random.default_rng(seed).standard_normal(WIDTH).astype(np.float32)
-
-
-class FakeService:
-    """Behaves like the inference service with one token per word; `gate` holds requests back."""
-
-    def __init__(self, max_requests: int = 512, max_queue_tokens: int = 1000) -> None:
-        self.state = ServiceState.READY
-        self.admission = Admission(
-            max_requests=max_requests,
-            max_queue_tokens=max_queue_tokens,
-            throughput=ThroughputMeter(),
-        )
-        self.gate: asyncio.Event | None = None
-        self.num_embedded = 0
-        self.num_cancelled = 0
-        self.last_request: EmbedRequest | EmbedTokensRequest | None = None
-        self.failure: Exception | None = None
-        self.can_embed = True
-
-    @property
-    def request(self) -> EmbedRequest | EmbedTokensRequest:
-        """The latest request."""
-        assert self.last_request is not None
-        return self.last_request
-
-    def check_can_embed(self) -> None:
-        if not self.can_embed:
-            raise InferenceError(
-                ErrorKind.BACKEND, "unsupported_task", "Model is not an embedding model"
-            )
-
-    check_can_embed_tokens = check_can_embed
-
-    async def embed(self, request: EmbedRequest) -> EmbedResult:
-        check_dimensions(request.dimensions, WIDTH)
-        counts = await self._infer(request)
-        return _result([self._vector(item, request) for item in request.items], counts)
-
-    async def embed_tokens(self, request: EmbedTokensRequest) -> EmbedResult:
-        counts = await self._infer(request)
-        rows = [np.stack([vector_of((position,)) for position in range(count)]) for count in counts]
-        return _result(rows, counts)
-
-    def _vector(self, item: TextInput, request: EmbedRequest) -> NDArray[np.float32]:
-        vector = vector_of(item)[: request.dimensions]
-        if not request.normalize:
-            return vector
-        return (vector / np.linalg.norm(vector)).astype(np.float32)
-
-    async def _infer(self, request: EmbedRequest | EmbedTokensRequest) -> list[int]:
-        self.last_request = request
-        try:
-            check_max_tokens(request.options.max_tokens, LIMIT)
-            if request.options.prompt_name not in {None, "query"}:
-                raise InferenceError(
-                    ErrorKind.VALIDATION,
-                    "unknown_prompt",
-                    "no such prompt; available: query",
-                    field="prompt_name",
-                )
-            check_items(request.items, has_prompt_name=request.options.prompt_name is not None)
-            return await self._run(request.items)
-        except InferenceError as error:
-            if not request.is_list:
-                error.item = None
-            raise
-
-    async def _run(self, items: tuple[TextInput, ...]) -> list[int]:
-        counts = [len(item.split()) + 2 if isinstance(item, str) else len(item) for item in items]
-        self.admission.take_slot()
-        try:
-            for position, item in enumerate(items):
-                if not isinstance(item, str):
-                    check_ids(item, VOCAB, position)
-            self.admission.admit_tokens(sum(counts))
-            try:
-                if self.gate is not None:
-                    await self.gate.wait()
-                if self.failure is not None:
-                    raise self.failure
-            finally:
-                self.admission.release_tokens(sum(counts))
-        except asyncio.CancelledError:
-            self.num_cancelled += 1
-            raise
-        finally:
-            self.admission.release_slot()
-        self.num_embedded += len(items)
-        return counts
-
-    async def tokenize(self, request: TokenizeRequest) -> tuple[tuple[TokenPiece, ...], ...]:
-        check_items(request.texts, has_prompt_name=False)
-        return tuple(
-            (TokenPiece(token_id=7, text=text, is_special=False, start=0, stop=len(text)),)
-            for text in request.texts
-        )
-
-    async def decode(self, request: DecodeRequest) -> tuple[str, ...]:
-        for position, ids in enumerate(request.id_lists):
-            if not ids:
-                raise InferenceError(
-                    ErrorKind.EMPTY, "empty_input", "`input_ids` cannot be empty", item=position
-                )
-            check_ids(ids, VOCAB, position)
-        return tuple(" ".join(map(str, ids)) for ids in request.id_lists)
-
-    def stats(self) -> ServiceStats:
-        return ServiceStats(
-            num_requests=self.admission.num_requests,
-            max_requests=self.admission.max_requests,
-            num_queued_items=0,
-            num_pending_items=0,
-            num_pending_tokens=self.admission.num_tokens,
-            max_queue_tokens=self.admission.max_queue_tokens,
-            tokens_per_s=None,
-            last_batch_items=0,
-            last_batch_tokens=0,
-        )
-
-    def close(self) -> bool:
-        return True
-
-
-def _result(rows: list[NDArray[np.float32]], counts: list[int]) -> EmbedResult:
-    timing = RequestTiming(tokenization_s=0.001, queue_s=0.002, inference_s=0.003)
-    return EmbedResult(rows=tuple(rows), item_tokens=tuple(counts), timing=timing)
-
-
-def model_info(name: str) -> ModelInfo:
-    """Facts that match the service without a model."""
-    return ModelInfo(
-        name=name,
-        kind=Kind.EMBEDDING,
-        artifact_id="sha256:" + "0" * 64,
-        format_version=1,
-        target_name="cpu-x86_64-avx2-f32",
-        backend=Backend.AOTI,
-        device=Device.CPU,
-        precision=Precision.FLOAT32,
-        vocab_size=VOCAB,
-        max_input_tokens=LIMIT,
-        max_batch_tokens=256,
-        fill_tokens=256,
-        max_batch_items=64,
-        width=WIDTH,
-        pooling=(PoolingMode.LAST_TOKEN,),
-        prompt_names=("query",),
-        capabilities=frozenset({"embed", "embed_all", "tokenize"}),
-        source_revision=None,
-    )
+MSGPACK = "application/msgpack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +42,10 @@ class Answer:
     @property
     def json(self) -> Any:  # noqa: ANN401  # whatever was sent
         return json.loads(self.body)
+
+    @property
+    def msgpack(self) -> Any:  # noqa: ANN401  # whatever was sent
+        return msgspec.msgpack.decode(self.body)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -250,6 +87,12 @@ class Client:
             "POST", path, body, {"content-type": "application/json", **_dashed(headers)}
         )
 
+    def pack(self, path: str, value: object, **headers: str) -> Answer:
+        """Send MessagePack and ask for it."""
+        types = {"content-type": MSGPACK, "accept": MSGPACK}
+        body = msgspec.msgpack.encode(value)
+        return self.request("POST", path, body, {**types, **_dashed(headers)})
+
     def call(self, function: Callable[[], object]) -> None:
         """Run something on the server's event loop and wait for it."""
         done = threading.Event()
@@ -289,7 +132,7 @@ def _make_context(
         ServedModel(
             name=name,
             service=service,
-            info=model_info(name),
+            info=model_info(name, service.kind),
             config=config.models[0],
             num_tokenizer_threads=1,
             created_s=1,
@@ -306,8 +149,16 @@ def _make_context(
 class ServerThread:
     """An event loop in a thread with one transport on a free loopback port."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(
+        self,
+        context: ServerContext,
+        *,
+        task: str | None = None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self._context = context
+        self._task = task
+        self._prepare = prepare
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self.port = 0
@@ -338,12 +189,13 @@ class ServerThread:
     async def _serve(self) -> None:
         import socket
 
+        self._prepare()
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         self._stop = asyncio.Event()
         config = self._context.config
         transport = Transport(
-            App(self._context, all_routes()),
+            App(self._context, all_routes(self._task)),
             listener,
             with_http2=config.http2,
             max_requests=self._context.gate.max_bodies,
@@ -360,6 +212,8 @@ def running(
     *,
     is_ready: bool = True,
     service: FakeService | None = None,
+    kind: Kind = Kind.EMBEDDING,
+    task: str | None = None,
     model: Mapping[str, Any] | None = None,
     **serve: Any,  # noqa: ANN401  # fields of ServeConfig
 ) -> Iterator[Client]:
@@ -371,14 +225,46 @@ def running(
         or FakeService(
             max_requests=model_config.max_concurrent_requests,
             max_queue_tokens=model_config.max_queue_tokens or 1000,
+            kind=kind,
         )
         for name in names
     }
     context = _make_context(config, services, is_ready=is_ready)
-    with ServerThread(context) as server:
+    with ServerThread(context, task=task) as server:
         yield Client(port=server.port, context=context, loop=server.loop, services=services)
     context.request_log.close()
 
 
+@contextmanager
+def running_model(make_model: Callable[[], LoadedModel]) -> Iterator[Client]:
+    """A server over the real inference service of one model."""
+    config = ModelConfig(model_id="tiny-source")
+    context = make_context(ServeConfig(models=(config,)))
+    services: list[InferenceService] = []
+
+    def prepare() -> None:
+        service = InferenceService(make_model(), ServiceSettings(), SilentObserver())
+        service.start()
+        services.append(service)
+        served = ServedModel(
+            name="tiny",
+            service=service,
+            info=service.info,
+            config=config,
+            num_tokenizer_threads=1,
+            created_s=1,
+        )
+        context.models = ModelTable([served])
+        context.lifecycle.replace_models({"tiny": Phase.READY})
+
+    with ServerThread(context, prepare=prepare) as server:
+        client = Client(port=server.port, context=context, loop=server.loop)
+        try:
+            yield client
+        finally:
+            client.call(services[0].close)
+
+
 StartServer = Callable[..., AbstractContextManager[Client]]
-VectorOf = Callable[[TextInput], NDArray[np.float32]]
+VectorOf = Callable[[object], NDArray[np.float32]]
+ClientOf = Callable[[Kind], Client]

@@ -1,14 +1,22 @@
 """Loaded models around the fake engine, with a word tokenizer whose ids are plain to see."""
 
-from collections.abc import Mapping
-
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from fake_engine import WIDTH, FakeEngine
-from infinity_v3.artifacts.manifest import Backend, Device, Kind, PoolingMode, Precision
+from infinity_v3.artifacts.manifest import (
+    Backend,
+    Device,
+    Heads,
+    Kind,
+    PairTemplate,
+    PoolingMode,
+    Precision,
+)
+from infinity_v3.runtime.capabilities import capabilities_of
 from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.model_info import ModelInfo
+from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MAIN_OUTPUTS
 from infinity_v3.runtime.prompts import PromptTable
 from infinity_v3.runtime.tokenizer import TextTokenizer
 
@@ -26,7 +34,9 @@ def word_tokenizer() -> tokenizers.Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", START), ("</s>", END)]
+        single="<s> $A </s>",
+        pair="<s> $A </s> $B:1 </s>:1",
+        special_tokens=[("<s>", START), ("</s>", END)],
     )
     return tokenizer
 
@@ -35,16 +45,21 @@ def fake_model(
     engine: FakeEngine,
     *,
     kind: Kind = Kind.EMBEDDING,
-    capabilities: frozenset[str] = frozenset({"embed", "embed_all", "tokenize"}),
+    heads: Heads | None = None,
+    prompts: PromptTable | None = None,
+    pair_template: PairTemplate | None = None,
     fill_tokens: int = 256,
-    prompts: Mapping[str, str] | None = None,
-    default_prompt: str = "",
 ) -> LoadedModel:
-    """A model ready for a service."""
+    """A model ready for a service; its outputs are those of the engine."""
     tokenizer = TextTokenizer(
-        word_tokenizer(), vocab_size=VOCAB_SIZE, max_input_tokens=MAX_INPUT_TOKENS
+        word_tokenizer(),
+        vocab_size=VOCAB_SIZE,
+        max_input_tokens=MAX_INPUT_TOKENS,
+        pair_template=pair_template,
     )
-    named = dict(prompts or {})
+    heads = heads or Heads()
+    table = prompts or PromptTable(named={})
+    outputs = {spec.name for spec in engine.graph.outputs}
     info = ModelInfo(
         name="fake",
         kind=kind,
@@ -61,16 +76,19 @@ def fake_model(
         max_batch_items=engine.limits.max_sequences,
         width=WIDTH,
         pooling=(PoolingMode.MEAN,),
-        prompt_names=tuple(named),
-        capabilities=capabilities,
+        labels=heads.labels,
+        problem_type=heads.problem_type,
+        prompt_names=table.names,
+        capabilities=capabilities_of(kind, has_token_output=HIDDEN_OUTPUT in outputs),
         source_revision=None,
     )
     return LoadedModel(
         engine=engine,
         tokenizer=tokenizer,
-        prompts=PromptTable(named=named, default=default_prompt),
+        prompts=table,
         info=info,
         position_offset=0,
-        pooled_output="pooled",
+        main_output=MAIN_OUTPUTS[kind],
+        heads=heads,
         seconds={},
     )

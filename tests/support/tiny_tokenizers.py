@@ -1,30 +1,25 @@
-"""Builds the tokenizers of the tiny checkpoints: WordPiece, byte-level BPE and Unigram.
+"""Builds the tokenizers of the tiny checkpoints: WordPiece, byte-pair encodings and Unigram.
 
-Knows nothing of models. Vocabularies are spelled out from a word list: the trainers of the
-`tokenizers` library break ties by hash order, and the same seed would give other ids on every run.
+Knows nothing of models. Vocabularies are spelled out from the lists of `tiny_words`.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-WORDS = (
-    "the a an is are was what which how deep learning machine model models test text texts query "
-    "passage "
-    "document search sentence sentences embedding embeddings vector cat cats dog dogs sat on mat "
-    "runs running "
-    "river bank money house houses green blue red small large quick brown fox jumps over lazy "
-    "similar "
-    "weather today tomorrow rain sun one two three four five six seven eight nine ten hello world "
-    "der die das ist und Katze Hund Haus Häuser schön grün Straße Wetter heute morgen "
-    "le la les est et chat chien maison maisons déjà élève été où garçon forêt temps demain "
-    "el perro gato casa niño mañana corazón кот собака дом погода сегодня завтра привет мир "
-    "深度 学习 模型 测试 天气 今天 猫 狗 こんにちは 世界 مرحبا عالم नमस्ते दुनिया"
-)
-_PUNCTUATION = ". , ? ! ' \" ( ) - : ; 0 1 2 3 4 5 6 7 8 9"
+import tiny_decoder_tokenizers as decoder_recipes
+from tiny_bpe import byte_level_backend, token_id
+from tiny_decoder_tokenizers import BpeRecipe, build_backend
+from tiny_words import PUNCTUATION, characters, words
+
+# The generic class gives a model token types only where it is told to.
+_WITH_TYPES: Mapping[str, object] = {
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +30,13 @@ class TinyTokenizer:
         backend: with normaliser, pre-tokeniser, post-processor and decoder.
         special_tokens: as in special_tokens_map.json, e.g. {"cls_token": "[CLS]"}.
         config_ids: token ids for config.json, e.g. {"pad_token_id": 0}.
+        settings: further keys of tokenizer_config.json.
     """
 
     backend: Tokenizer
     special_tokens: Mapping[str, str]
     config_ids: Mapping[str, int]
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def vocab_size(self) -> int:
@@ -47,16 +44,54 @@ class TinyTokenizer:
         return int(self.backend.get_vocab_size())
 
 
-def build_tokenizer(family: str) -> TinyTokenizer:
-    """Build the tokenizer that checkpoints of this family use."""
-    builders = {
-        "bert": _wordpiece,
+def build_tokenizer(kind: str) -> TinyTokenizer:
+    """Build a tokenizer by its name; the five first families' names are tokenizers' names too."""
+    return _builders()[kind]()
+
+
+def tokenizer_kinds() -> tuple[str, ...]:
+    """Every name that `build_tokenizer` knows."""
+    return tuple(_builders())
+
+
+def _builders() -> Mapping[str, Callable[[], TinyTokenizer]]:
+    recipes = {
+        "qwen": decoder_recipes.qwen(append_end=False),
+        "qwen-embedding": decoder_recipes.qwen(append_end=True),
+        "llama3": decoder_recipes.llama3(),
+        "eurobert": decoder_recipes.eurobert(),
+        "modernbert": decoder_recipes.modernbert(),
+        "ultrabert": decoder_recipes.ultrabert(),
+        "tekken": decoder_recipes.tekken(),
+        "mistral": decoder_recipes.mistral(append_end=False),
+        "mistral-embedding": decoder_recipes.mistral(append_end=True),
+        "gemma": decoder_recipes.gemma(append_end=False),
+        "embedding-gemma": decoder_recipes.gemma(append_end=True),
+    }
+    return {
+        "bert": partial(_wordpiece, settings=_WITH_TYPES),
         "distilbert": _wordpiece,
+        "mpnet": _wordpiece_mpnet,
+        "colbert": partial(_wordpiece, ("[unused0]", "[unused1]"), _WITH_TYPES),
         "roberta": _byte_level_bpe,
         "xlm-roberta": _unigram_xlm_roberta,
         "camembert": _unigram_camembert,
+        "deberta": _unigram_deberta,
+        **{name: partial(_from_recipe, recipe) for name, recipe in recipes.items()},
     }
-    return builders[family]()
+
+
+def _from_recipe(recipe: BpeRecipe) -> TinyTokenizer:
+    backend = build_backend(recipe)
+    settings: dict[str, object] = {"padding_side": recipe.padding_side}
+    if recipe.chat_template is not None:
+        settings["chat_template"] = recipe.chat_template
+    return TinyTokenizer(
+        backend=backend,
+        special_tokens=recipe.names,
+        config_ids={name: token_id(backend, token) for name, token in recipe.id_names.items()},
+        settings=settings,
+    )
 
 
 def write_tokenizer(tokenizer: TinyTokenizer, path: Path, *, model_max_length: int) -> None:
@@ -66,51 +101,66 @@ def write_tokenizer(tokenizer: TinyTokenizer, path: Path, *, model_max_length: i
     # The generic class reads tokenizer.json as it is; family classes of transformers rebuild parts
     # of it.
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model_max_length}
-    names = {"tokenizer_config.json": {**config, **specials}, "special_tokens_map.json": specials}
+    names = {
+        "tokenizer_config.json": {**config, **tokenizer.settings, **specials},
+        "special_tokens_map.json": specials,
+    }
     for name, document in names.items():
         (path / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _words() -> list[str]:
-    return list(dict.fromkeys(WORDS.split()))
-
-
-def _characters() -> list[str]:
-    return sorted(set(WORDS) - {" "}) + _PUNCTUATION.split()
-
-
-def _wordpiece() -> TinyTokenizer:
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    normalizer = normalizers.BertNormalizer(lowercase=True)
-    words = [normalizer.normalize_str(word).strip() for word in _words()]
-    characters = sorted({character for word in words for character in word} | set(_PUNCTUATION))
-    endings = ["##ing", "##er", "##es", "##ed", "##ings"]
-    pieces = [*characters, *("##" + character for character in characters), *endings, *words]
-    vocab = {piece: index for index, piece in enumerate(dict.fromkeys([*specials, *pieces]))}
-    backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
-    backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    backend.add_special_tokens(specials)
+def _wordpiece(
+    extra: tuple[str, ...] = (), settings: Mapping[str, object] | None = None
+) -> TinyTokenizer:
+    specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    backend = _wordpiece_backend(specials, extra)
+    backend.add_special_tokens(list(specials))
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
-    names |= {"sep_token": "[SEP]", "mask_token": "[MASK]"}
-    return TinyTokenizer(backend=backend, special_tokens=names, config_ids={"pad_token_id": 0})
+    return TinyTokenizer(
+        backend=backend,
+        special_tokens=_bert_specials(),
+        config_ids={"pad_token_id": 0},
+        settings=settings or {},
+    )
+
+
+def _wordpiece_mpnet() -> TinyTokenizer:
+    # MPNet knows both its own <unk> and BERT's [UNK]; the pieces use the latter.
+    backend = _wordpiece_backend(("<s>", "<pad>", "</s>", "<unk>"), ("[UNK]", "<mask>"))
+    backend.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    return TinyTokenizer(
+        backend=backend,
+        special_tokens={**_roberta_specials(), "unk_token": "[UNK]"},
+        config_ids={"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+    )
+
+
+def _wordpiece_backend(front: tuple[str, ...], extra: tuple[str, ...]) -> Tokenizer:
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    listed = [normalizer.normalize_str(word).strip() for word in words()]
+    letters = sorted({character for word in listed for character in word} | set(PUNCTUATION))
+    endings = ["##ing", "##er", "##es", "##ed", "##ings"]
+    pieces = [*letters, *("##" + letter for letter in letters), *endings, *listed, *extra]
+    vocab = {piece: index for index, piece in enumerate(dict.fromkeys([*front, *pieces]))}
+    backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
 
 
 def _byte_level_bpe() -> TinyTokenizer:
     front = ["<s>", "<pad>", "</s>", "<unk>"]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = _byte_level_merges()
-    pieces = dict.fromkeys([*front, *alphabet, *(left + right for left, right in merges), "<mask>"])
-    vocab = {piece: index for index, piece in enumerate(pieces)}
-    backend = Tokenizer(models.BPE(vocab, merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    backend = byte_level_backend(front, words(), ["<mask>"], split=False)
     backend.add_special_tokens([*front, "<mask>"])
     backend.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
@@ -122,16 +172,6 @@ def _byte_level_bpe() -> TinyTokenizer:
         special_tokens=_roberta_specials(),
         config_ids={"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
     )
-
-
-def _byte_level_merges() -> list[tuple[str, str]]:
-    splitter = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    merges: dict[tuple[str, str], None] = {}
-    for word in _words():
-        for text in (word, " " + word):
-            piece, _ = splitter.pre_tokenize_str(text)[0]
-            merges |= dict.fromkeys((piece[:end], piece[end]) for end in range(1, len(piece)))
-    return list(merges)
 
 
 def _unigram_xlm_roberta() -> TinyTokenizer:
@@ -146,14 +186,25 @@ def _unigram_camembert() -> TinyTokenizer:
     return _unigram(front, {"bos_token_id": 5, "pad_token_id": 1, "eos_token_id": 6})
 
 
-def _unigram(front: list[str], ids: Mapping[str, int]) -> TinyTokenizer:
-    vocab = [(token, 0.0) for token in front] + _unigram_pieces() + [("<mask>", 0.0)]
-    backend = Tokenizer(models.Unigram(vocab, unk_id=3, byte_fallback=False))
-    backend.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+def _unigram_deberta() -> TinyTokenizer:
+    specials = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    backend = _unigram_backend(specials, "[MASK]")
+    backend.add_special_tokens([*specials, "[MASK]"])
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
     )
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    backend.decoder = decoders.Metaspace()
+    return TinyTokenizer(
+        backend=backend,
+        special_tokens=_bert_specials(),
+        config_ids={"pad_token_id": 0},
+        settings=_WITH_TYPES,
+    )
+
+
+def _unigram(front: list[str], ids: Mapping[str, int]) -> TinyTokenizer:
+    backend = _unigram_backend(front, "<mask>")
     backend.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     start, end = ("<s>", ids["bos_token_id"]), ("</s>", ids["eos_token_id"])
     backend.post_processor = processors.TemplateProcessing(
@@ -162,15 +213,30 @@ def _unigram(front: list[str], ids: Mapping[str, int]) -> TinyTokenizer:
     return TinyTokenizer(backend=backend, special_tokens=_roberta_specials(), config_ids=ids)
 
 
+def _unigram_backend(front: list[str], mask: str) -> Tokenizer:
+    vocab = [(token, 0.0) for token in front] + _unigram_pieces() + [(mask, 0.0)]
+    backend = Tokenizer(models.Unigram(vocab, unk_id=3, byte_fallback=False))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    return backend
+
+
 def _unigram_pieces() -> list[tuple[str, float]]:
     # Distinct scores: one best segmentation for every text, whole words before letters.
-    words = ["\u2581" + word for word in _words()] + ["ing", "er", "es", "ed", "ings"]
-    pieces = dict.fromkeys([*words, "\u2581", *_characters()])
-    word_count = len(words)
+    listed = ["\u2581" + word for word in words()] + ["ing", "er", "es", "ed", "ings"]
+    pieces = dict.fromkeys([*listed, "\u2581", *characters()])
     return [
-        (piece, -4.0 - index / 256 if index < word_count else -10.0 - index / 256)
+        (piece, -4.0 - index / 256 if index < len(listed) else -10.0 - index / 256)
         for index, piece in enumerate(pieces)
     ]
+
+
+def _bert_specials() -> dict[str, str]:
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
+    return {**names, "sep_token": "[SEP]", "mask_token": "[MASK]"}
 
 
 def _roberta_specials() -> dict[str, str]:

@@ -1,0 +1,104 @@
+// Online softmax over blocks of keys (Milakov and Gimelshein 2018; Dao et al. 2022), and the
+// functions it needs.
+#pragma once
+
+#include "kernel_common.h"
+#include "tile.h"
+
+#include <algorithm>
+
+namespace infinity {
+
+// Finite, so that (masked - masked) is 0 and not NaN.
+constexpr float kMasked = -1e30f;
+
+inline float reduce_max(Vec v) {
+  float result = v[0];
+  for (int i = 1; i < kLanes; ++i) result = std::max(result, v[i]);
+  return result;
+}
+inline float reduce_add(Vec v) {
+  float result = 0.f;
+  for (int i = 0; i < kLanes; ++i) result += v[i];
+  return result;
+}
+
+// exp(x) for x <= 0, relative error below 2e-7: x = n ln2 + r with |r| <= ln2 / 2, then the Taylor
+// polynomial of degree 7 in r.
+inline Vec exp_nonpositive(Vec x) {
+  x = vmax(x, splat(-87.f));
+  const Vec shifted = x * 1.44269504088896341f + 12582912.f;  // 1.5 * 2^23 rounds to an integer in the low bits
+  const Vec n = shifted - 12582912.f;
+  const Vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  Vec p = splat(1.f / 5040.f);
+  p = p * r + 1.f / 720.f;
+  p = p * r + 1.f / 120.f;
+  p = p * r + 1.f / 24.f;
+  p = p * r + 1.f / 6.f;
+  p = p * r + 0.5f;
+  p = p * r + 1.f;
+  p = p * r + 1.f;
+  const VecI exponent = (__builtin_convertvector(n, VecI) + 127) << 23;
+  Vec scale;
+  std::memcpy(&scale, &exponent, sizeof(scale));
+  return p * scale;
+}
+
+// tanh(x), relative error below 3e-7. Near 0, where 1 - exp cancels, a series in odd powers: the
+// continued fraction of tanh, x (10395 + 1260 z + 21 z^2) / (10395 + 4725 z + 210 z^2 + z^3) with
+// z = x^2.
+inline Vec tanh_vec(Vec x) {
+  const Vec size = x < 0.f ? -x : x;
+  const Vec decay = exp_nonpositive(size * -2.f);
+  const Vec large = (1.f - decay) / (1.f + decay);
+  const Vec z = x * x;
+  const Vec small = x * ((z * 21.f + 1260.f) * z + 10395.f) / (((z + 210.f) * z + 4725.f) * z + 10395.f);
+  return size < 0.5f ? small : (x < 0.f ? -large : large);
+}
+
+// Softmax numerators of one row of scores into `weights`; keys outside [visible_from, visible_to)
+// weigh nothing. Updates the running maximum and sum and returns the factor for what was summed
+// before.
+template <class Step>
+inline float softmax_row(float* scores, int64_t columns, int64_t visible_from, int64_t visible_to, float scale, float* weights,
+                         float* row_max, float* row_sum) {
+  if (visible_from >= visible_to) {
+    std::memset(weights, 0, columns * sizeof(typename Step::Element));
+    return 1.f;
+  }
+  for (int64_t c = 0; c < visible_from; ++c) scores[c] = kMasked;
+  for (int64_t c = visible_to; c < columns; ++c) scores[c] = kMasked;
+  Vec top = splat(kMasked);
+  for (int64_t c = 0; c < columns; c += kLanes) top = vmax(top, load(scores + c));
+  const float new_max = std::max(*row_max, reduce_max(top) * scale);
+  const float correction = exp_nonpositive(splat(*row_max - new_max))[0];
+  Vec total{};
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    const Vec p = exp_nonpositive(load(scores + c) * scale - new_max);
+    total += p;
+    if constexpr (Step::kDepth == 2) {
+#if defined(__AVX512BF16__)
+      const __m256bh half = _mm512_cvtneps_pbh((__m512)p);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(weights) + c), (__m256i)half);
+#endif
+    } else {
+      store(weights + c, p);
+    }
+  }
+  *row_sum = *row_sum * correction + reduce_add(total);
+  *row_max = new_max;
+  return correction;
+}
+
+// What was summed over earlier blocks of keys, in terms of the new maximum.
+inline void rescale(float* sums, int64_t columns, float correction) {
+  for (int64_t d = 0; d < columns; d += kLanes) store(sums + d, load(sums + d) * correction);
+}
+
+template <class T>
+inline void write_row(const float* sums, int64_t dim, float row_sum, T* out) {
+  const float inverse = 1.f / row_sum;
+  for (int64_t d = 0; d < dim; ++d) narrow(sums[d] * inverse, out + d);
+}
+
+}  // namespace infinity

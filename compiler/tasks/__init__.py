@@ -1,0 +1,1 @@
+"""What is compiled for each kind of artifact: head, reference, and what post-processing needs."""

@@ -1,0 +1,50 @@
+"""Turns the position of an item at fault into what the client sent it as.
+
+Knows nothing of what can be wrong.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from infinity_v3.runtime.errors import ITEMS_FIELD, SOURCE_FIELD, InferenceError
+
+
+@contextmanager
+def located(*, is_list: bool) -> Iterator[None]:
+    """A bare input has no position, so its errors carry none."""
+    try:
+        yield
+    except InferenceError as error:
+        if not is_list:
+            error.item = None
+        raise
+
+
+@contextmanager
+def located_at(positions: Sequence[int]) -> Iterator[None]:
+    """The items are some of the request's, which stand at these positions in its list."""
+    try:
+        yield
+    except InferenceError as error:
+        if error.item is not None:
+            error.item = positions[error.item]
+        raise
+
+
+@contextmanager
+def located_behind_source() -> Iterator[None]:
+    """The first item is the source of a comparison, the others are the request's list."""
+    try:
+        yield
+    except InferenceError as error:
+        if error.item == 0:
+            raise _of_source(error) from None
+        if error.item is not None:
+            error.item -= 1
+        raise
+
+
+def _of_source(error: InferenceError) -> InferenceError:
+    field = SOURCE_FIELD if error.field == ITEMS_FIELD else error.field
+    message = f"{error.message} ({SOURCE_FIELD})"
+    return InferenceError(error.kind, error.code, message, field=field)

@@ -1,0 +1,228 @@
+"""Pairs of texts to token ids, cut longest-first.
+
+For pairs that the tokenizer joins, the result is what the tokenizers library's own truncation
+gives; of rendered pairs, the template's own tokens all stay. Knows nothing of queues or engines.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import tokenizers
+
+from infinity_v3.artifacts.manifest import PairTemplate
+from infinity_v3.runtime.batch import EncodedText
+from infinity_v3.runtime.checks import empty_item, too_long
+from infinity_v3.runtime.encodings import as_encoded, encode_many, encode_one
+from infinity_v3.runtime.pair_formats import JoinedPair, PairFormat, RenderedPair, TextPlaces, Texts
+from infinity_v3.runtime.requests import TextPair, TruncationSide
+from infinity_v3.runtime.truncation import Truncation, keep_end, share_room
+from infinity_v3.runtime.windows import WINDOW_GROWTH, first_width, is_safe, window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TextRule:
+    """How much of one text of a pair can matter.
+
+    Attributes:
+        limit: no more tokens of it than that stay.
+        side: where it is cut.
+        is_cut: False where it is encoded whole, so that its tokens can be counted.
+    """
+
+    limit: int
+    side: TruncationSide
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Glimpse:
+    """A query and a document, or as much of each as fits a window."""
+
+    pair: Texts
+    texts: Texts
+
+    @property
+    def is_whole(self) -> bool:
+        return self.texts == self.pair
+
+
+_Rules = tuple[_TextRule, _TextRule]
+
+
+class PairEncoder:
+    """Encodes the pairs of one loaded model.
+
+    Args:
+        backend: neither truncates nor pads.
+        template: None = the tokenizer's own way.
+        max_characters: longest text that is encoded whole where it must not be cut.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, template: PairTemplate | None, *, max_characters: int
+    ) -> None:
+        self._backend = backend
+        self._format: PairFormat = JoinedPair() if template is None else RenderedPair(template)
+        self._max_characters = max_characters
+
+    @property
+    def num_fixed_tokens(self) -> int:
+        """Tokens of every pair beside those of its texts."""
+        return len(self._encode_one(_Glimpse(pair=("", ""), texts=("", "")), 0))
+
+    def encode(
+        self, pairs: Sequence[TextPair], first_position: int, truncation: Truncation
+    ) -> Iterator[EncodedText]:
+        """Turn pairs into what the model is fed.
+
+        Args:
+            pairs: in request order.
+            first_position: position of the first one, for errors.
+            truncation: limit and what happens beyond it.
+
+        Raises:
+            InferenceError: the first pair at fault, by its position.
+        """
+        rules, width = _rules(truncation), first_width(truncation)
+        fitting = list(takewhile(lambda pair: not self._excess(pair, rules), pairs))
+        glimpses = [_look(pair, rules, width) for pair in fitting]
+        encodings = self._encode_many(glimpses)
+        columns = zip(glimpses, encodings, strict=True)
+        for position, (glimpse, encoding) in enumerate(columns, first_position):
+            found = encoding or self._encode_one(glimpse, position)
+            settled, found = self._settle(glimpse, found, rules, width, position)
+            yield self._cut(found, settled.texts, position, truncation)
+        for position, pair in enumerate(pairs[len(fitting) :], first_position + len(fitting)):
+            raise too_long(self._max_characters, self._excess(pair, rules), "characters", position)
+
+    def _excess(self, pair: TextPair, rules: _Rules) -> int:
+        """Characters of a text that is too long to be encoded whole but must be; 0 = none is."""
+        texts = zip((pair.query, pair.document), rules, strict=True)
+        whole = (len(text) for text, rule in texts if not rule.is_cut)
+        return next((length for length in whole if length > self._max_characters), 0)
+
+    def _encode_many(self, glimpses: Sequence[_Glimpse]) -> list[tokenizers.Encoding | None]:
+        is_joined = isinstance(self._format, JoinedPair)
+        return encode_many(
+            self._backend,
+            [self._format.render(glimpse.texts) for glimpse in glimpses],
+            has_offsets=not is_joined or not all(glimpse.is_whole for glimpse in glimpses),
+            add_special_tokens=self._format.adds_special_tokens,
+        )
+
+    def _encode_one(self, glimpse: _Glimpse, position: int) -> tokenizers.Encoding:
+        return encode_one(
+            self._backend,
+            self._format.render(glimpse.texts),
+            position,
+            add_special_tokens=self._format.adds_special_tokens,
+        )
+
+    def _settle(
+        self,
+        glimpse: _Glimpse,
+        encoding: tokenizers.Encoding,
+        rules: _Rules,
+        width: int,
+        position: int,
+    ) -> tuple[_Glimpse, tokenizers.Encoding]:
+        """Look at more and more of a pair until what is left cannot matter."""
+        while not glimpse.is_whole:
+            located = self._format.locate(encoding, glimpse.texts)
+            if _is_settled(glimpse, encoding, located, rules):
+                break
+            width *= WINDOW_GROWTH
+            glimpse = _widen(glimpse, rules, width)
+            encoding = self._encode_one(glimpse, position)
+        return glimpse, encoding
+
+    def _cut(
+        self, encoding: tokenizers.Encoding, texts: Texts, position: int, truncation: Truncation
+    ) -> EncodedText:
+        ids: list[int] = encoding.ids
+        if not ids:
+            raise empty_item(position)
+        types: list[int] | None = encoding.type_ids
+        types = types if types and any(types) else None
+        if len(ids) > truncation.max_tokens or truncation.max_document_tokens is not None:
+            located = self._format.locate(encoding, texts)
+            kept = _kept_places(len(ids), located, position, truncation)
+            ids = [ids[place] for place in kept]
+            types = None if types is None else [types[place] for place in kept]
+        return as_encoded(ids, types)
+
+
+def _rules(truncation: Truncation) -> _Rules:
+    query = _TextRule(
+        limit=truncation.max_tokens, side=truncation.side, is_cut=truncation.is_allowed
+    )
+    clip = truncation.max_document_tokens
+    if clip is None or (
+        query.is_cut and clip >= query.limit and query.side is TruncationSide.RIGHT
+    ):
+        return query, query
+    return query, _TextRule(limit=clip, side=TruncationSide.RIGHT, is_cut=True)
+
+
+def _look(pair: TextPair, rules: _Rules, width: int) -> _Glimpse:
+    texts = (pair.query, pair.document)
+    return _widen(_Glimpse(pair=texts, texts=texts), rules, width)
+
+
+def _widen(glimpse: _Glimpse, rules: _Rules, width: int) -> _Glimpse:
+    query, document = (
+        window(text, width, rule.side) if rule.is_cut else text
+        for text, rule in zip(glimpse.pair, rules, strict=True)
+    )
+    return _Glimpse(pair=glimpse.pair, texts=(query, document))
+
+
+def _is_settled(
+    glimpse: _Glimpse,
+    encoding: tokenizers.Encoding,
+    located: tuple[TextPlaces, TextPlaces],
+    rules: _Rules,
+) -> bool:
+    """Whether the rest of both texts cannot matter."""
+    columns = tuple(zip(glimpse.pair, glimpse.texts, located, rules, strict=True))
+    if rules[1].limit >= rules[0].limit and all(
+        len(found.places) > rule.limit for _, _, found, rule in columns
+    ):
+        # Only the whole texts tell which of them is longer and gets the odd token.
+        return False
+    return all(
+        _is_text_settled(len(text), encoding, found, rule)
+        for whole, text, found, rule in columns
+        if len(text) < len(whole)
+    )
+
+
+def _is_text_settled(
+    width: int, encoding: tokenizers.Encoding, found: TextPlaces, rule: _TextRule
+) -> bool:
+    if len(found.places) <= rule.limit:
+        return False
+    is_right = rule.side is TruncationSide.RIGHT
+    begin, end = encoding.offsets[found.places[rule.limit - 1 if is_right else -rule.limit]]
+    return is_safe((begin - found.start, end - found.start), width, rule.side)
+
+
+def _kept_places(
+    num_tokens: int,
+    located: tuple[TextPlaces, TextPlaces],
+    position: int,
+    truncation: Truncation,
+) -> list[int]:
+    query, document = (found.places for found in located)
+    clipped = document[: truncation.max_document_tokens]
+    num_fixed = num_tokens - len(query) - len(document)
+    num_wanted = num_fixed + len(query) + len(clipped)
+    if num_wanted > truncation.max_tokens and not truncation.is_allowed:
+        raise too_long(truncation.max_tokens, num_wanted, "tokens", position)
+    shares = share_room(len(query), len(clipped), truncation.max_tokens - num_fixed)
+    kept = set(keep_end(query, shares[0], truncation.side))
+    kept.update(keep_end(clipped, shares[1], truncation.side))
+    texts = {*query, *document}
+    places = [place for place in range(num_tokens) if place in kept or place not in texts]
+    return keep_end(places, truncation.max_tokens, truncation.side)

@@ -1,0 +1,147 @@
+"""Our kernels, called with torch tensors through the same C entry points as in an engine."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from infinity_v3.artifacts.host import detect_host
+from infinity_v3.artifacts.manifest import PoolingMode
+from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
+from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_library
+from infinity_v3.compiler.operators import ATTENTION, DISENTANGLED, POOL, POOL_MODES, SPLADE
+
+HOST_TARGETS = [target for target in CPU_TARGETS if set(target.isa) <= detect_host().isa]
+_aoti = torch._C._aoti
+
+
+class OptionalTensor:
+    """A tensor that the C entry point takes as a pointer to a handle, or as a null pointer."""
+
+    def __init__(self, tensor: Tensor | None) -> None:
+        self.tensor = tensor
+
+
+class Kernels:
+    """The library of one CPU class."""
+
+    def __init__(self, target: CpuTarget, cache: Path) -> None:
+        self.target = target
+        self.library: KernelLibrary = build_kernel_library(
+            target, Path(torch.__file__).parent, cache
+        )
+        self._lib = ctypes.CDLL(str(self.library.path))
+
+    def attention(  # noqa: PLR0913 - the operator's arguments
+        self,
+        qkv: Sequence[Tensor],
+        lengths: list[int],
+        *,
+        bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        causal: bool = False,
+        window: int = -1,
+        scale: float | None = None,
+        softcap: float = 0.0,
+    ) -> Tensor:
+        return self._call(
+            ATTENTION,
+            *(*qkv, cu_seqlens(lengths), OptionalTensor(bias), OptionalTensor(rows)),
+            ctypes.c_int32(causal),
+            ctypes.c_int64(window),
+            ctypes.c_double(qkv[0].shape[-1] ** -0.5 if scale is None else scale),
+            ctypes.c_double(softcap),
+        )
+
+    def disentangled(
+        self,
+        qkv: Sequence[Tensor],
+        lengths: list[int],
+        *,
+        delta: Tensor,
+        pos_key: Tensor | None = None,
+        pos_query: Tensor | None = None,
+        scale: float,
+    ) -> Tensor:
+        return self._call(
+            DISENTANGLED,
+            *(*qkv, OptionalTensor(pos_key), OptionalTensor(pos_query)),
+            *(delta, cu_seqlens(lengths)),
+            ctypes.c_double(scale),
+        )
+
+    def pool(
+        self, hidden: Tensor, lengths: list[int], mode: PoolingMode, rows: Tensor | None = None
+    ) -> Tensor:
+        code = ctypes.c_int64(POOL_MODES[mode])
+        return self._call(POOL, hidden, cu_seqlens(lengths), OptionalTensor(rows), code)
+
+    def splade(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, lengths: list[int]
+    ) -> Tensor:
+        return self._call(SPLADE, hidden, weight, OptionalTensor(bias), cu_seqlens(lengths))
+
+    def _call(self, name: str, *arguments: object) -> Tensor:
+        entry: Callable[..., int] = getattr(
+            self._lib, f"aoti_torch_cpu_{name}_{self.library.digest}"
+        )
+        handles: list[ctypes.c_void_p] = []
+        passed = [_passed(argument, handles) for argument in arguments]
+        result = ctypes.c_void_p()
+        status = entry(*passed, ctypes.byref(result))
+        _aoti.alloc_tensors_by_stealing_from_void_ptrs(handles)
+        if status != 0:
+            raise RuntimeError("the kernel refused its arguments")
+        (out,) = _aoti.alloc_tensors_by_stealing_from_void_ptrs([_capsule(result.value)])
+        return out
+
+
+def _passed(argument: object, handles: list[ctypes.c_void_p]) -> object:
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(_handle(argument, handles))
+    if not isinstance(argument, OptionalTensor):
+        return argument
+    if argument.tensor is None:
+        return None
+    return ctypes.pointer(ctypes.c_void_p(_handle(argument.tensor, handles)))
+
+
+def _handle(tensor: Tensor, handles: list[ctypes.c_void_p]) -> int:
+    """Address of a new handle of the tensor, whose capsule joins `handles`."""
+    (capsule,) = _aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
+    handles.append(capsule)
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return int(get(capsule, None))
+
+
+def _capsule(address: int | None) -> ctypes.c_void_p:
+    """A PyCapsule, which torch's own annotations call c_void_p."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
+    )
+    capsule: ctypes.c_void_p = new(address, None, None)
+    return capsule
+
+
+def cu_seqlens(lengths: list[int]) -> Tensor:
+    """Bounds of sequences of these lengths, (B + 1,) int32."""
+    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+
+
+def seeded(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Normally distributed numbers, the same on every run."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def assert_close(found: Tensor, expected: Tensor, *, atol: float) -> None:
+    """Fail with the figures unless all elements agree; NaN agrees with nothing."""
+    difference = (found.double() - expected.double()).abs()
+    assert found.shape == expected.shape
+    assert difference.max() <= atol, (
+        f"max {difference.max():.3g}, mean {difference.mean():.3g}, allowed {atol:g}"
+    )

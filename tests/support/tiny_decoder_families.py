@@ -1,0 +1,236 @@
+"""The tiny decoders, and the encoders that were made of them.
+
+Owns their configuration facts; knows nothing of files or of weights.
+"""
+
+from tiny_family import (
+    CAUSAL_LM,
+    DECODER_HEADS,
+    SEQUENCE,
+    Feature,
+    Published,
+    TinyFamily,
+    theta,
+    two_thetas,
+)
+
+_ROPE = Feature(name="rope-theta", config=theta(50.0))
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_MINISTRAL3_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16,
+    "max_position_embeddings": 256,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+_LLAMA_FEATURES = (Feature(name="rope-scaling", config=theta(10000.0)),)
+_MINISTRAL3_FEATURES = (
+    Feature(
+        name="rope-scaling",
+        config={"rope_parameters": {**_MINISTRAL3_ROPE, "factor": 1.0}},
+    ),
+    Feature(
+        name="query-scaling",
+        config={"rope_parameters": {**_MINISTRAL3_ROPE, "llama_4_scaling_beta": 0.0}},
+    ),
+)
+_GEMMA3 = {
+    "head_dim": 16,
+    "num_key_value_heads": 1,
+    "query_pre_attn_scalar": 24,
+    "sliding_window": 12,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    **two_thetas(1000.0, 100000.0),
+}
+
+DECODERS = (
+    TinyFamily(
+        name="qwen2",
+        model_type="qwen2",
+        tokenizer="qwen",
+        embedding_tokenizer="qwen-embedding",
+        config={"num_key_value_heads": 2, **theta(1000000.0)},
+        heads=DECODER_HEADS,
+        features=(Feature(name="query-key-value-bias", zero="_proj.bias"), _ROPE),
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="qwen3",
+        model_type="qwen3",
+        tokenizer="qwen",
+        embedding_tokenizer="qwen-embedding",
+        config={
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "tie_word_embeddings": True,
+            **theta(1000000.0),
+        },
+        heads=DECODER_HEADS,
+        features=(_ROPE,),
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="qwen3_moe",
+        model_type="qwen3_moe",
+        tokenizer="qwen",
+        embedding_tokenizer="qwen-embedding",
+        config={
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "norm_topk_prob": True,
+            "moe_intermediate_size": 16,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [1],
+            **theta(1000000.0),
+        },
+        heads=DECODER_HEADS,
+        features=(
+            Feature(name="expert-count", config={"num_experts_per_tok": 1}),
+            Feature(name="expert-weights", config={"norm_topk_prob": False}),
+            Feature(name="routing", zero="mlp.gate.weight"),
+            _ROPE,
+        ),
+        num_layers=3,
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="llama",
+        model_type="llama",
+        tokenizer="llama3",
+        config={"num_key_value_heads": 2, "rope_parameters": _LLAMA3_ROPE},
+        heads=DECODER_HEADS,
+        features=_LLAMA_FEATURES,
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="llama_bidirec",
+        model_type="llama",
+        tokenizer="llama3",
+        config={"num_key_value_heads": 2, "rope_parameters": _LLAMA3_ROPE, "is_causal": False},
+        heads=(SEQUENCE,),
+        features=(Feature(name="both-directions", config={"is_causal": True}), *_LLAMA_FEATURES),
+        published=Published(
+            model_type="llama_bidirec",
+            prefix="LlamaBidirectional",
+            config={"pooling": "avg", "temperature": 0.5},
+            drop=("is_causal",),
+        ),
+    ),
+    TinyFamily(
+        name="mistral",
+        model_type="mistral",
+        tokenizer="mistral",
+        embedding_tokenizer="mistral-embedding",
+        config={"num_key_value_heads": 2, "sliding_window": 8, **theta(10000.0)},
+        heads=DECODER_HEADS,
+        features=(Feature(name="window", config={"sliding_window": None}), _ROPE),
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="ministral",
+        model_type="ministral",
+        tokenizer="tekken",
+        config={
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "sliding_window": 8,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            **theta(100000.0),
+        },
+        heads=DECODER_HEADS,
+        features=(Feature(name="window", config={"sliding_window": 512}), _ROPE),
+        num_layers=3,
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="ministral3",
+        model_type="ministral3",
+        tokenizer="tekken",
+        config={"num_key_value_heads": 2, "head_dim": 16, "rope_parameters": _MINISTRAL3_ROPE},
+        heads=DECODER_HEADS,
+        features=_MINISTRAL3_FEATURES,
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="nemotron-embedding",
+        model_type="ministral3",
+        tokenizer="tekken",
+        config={
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "rope_parameters": _MINISTRAL3_ROPE,
+            "is_causal": False,
+        },
+        heads=(),
+        features=(
+            Feature(name="both-directions", config={"is_causal": True}),
+            *_MINISTRAL3_FEATURES,
+        ),
+        published=Published(config={"pooling": "avg"}),
+    ),
+    TinyFamily(
+        name="gemma2",
+        model_type="gemma2",
+        tokenizer="gemma",
+        config={
+            "head_dim": 16,
+            "num_key_value_heads": 2,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 8,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 4.0,
+            **theta(10000.0),
+        },
+        heads=DECODER_HEADS,
+        features=(
+            Feature(name="soft-cap", config={"attn_logit_softcapping": None}),
+            Feature(name="window", config={"sliding_window": 512}),
+            Feature(name="query-scale", config={"query_pre_attn_scalar": 16}),
+            _ROPE,
+        ),
+        norm_center=0.0,
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="gemma3_text",
+        model_type="gemma3_text",
+        tokenizer="gemma",
+        config=_GEMMA3,
+        heads=(CAUSAL_LM, SEQUENCE),
+        features=(
+            Feature(name="window", config={"sliding_window": 512}),
+            Feature(name="local-rope-theta", config=two_thetas(50.0, 100000.0)),
+        ),
+        num_layers=3,
+        norm_center=0.0,
+        pooling="last-token",
+    ),
+    TinyFamily(
+        name="embeddinggemma",
+        model_type="gemma3_text",
+        tokenizer="embedding-gemma",
+        config={**_GEMMA3, "use_bidirectional_attention": True},
+        heads=(),
+        features=(
+            Feature(name="window", config={"sliding_window": 512}),
+            Feature(name="both-directions", config={"use_bidirectional_attention": False}),
+            Feature(name="local-rope-theta", config=two_thetas(50.0, 100000.0)),
+        ),
+        num_layers=3,
+        norm_center=0.0,
+    ),
+)
