@@ -5,7 +5,7 @@ VENV := .venv
 TEST_WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check matrix bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -24,6 +24,10 @@ check: ## Format, lint, types, layers and the architecture tests
 	@.ci/setup dev
 	@.ci/check
 	@$(VENV)/bin/pytest tests/architecture $(ARGS)
+
+matrix: ## Every family under every task for every target of this host; writes docs/models.md
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/bench/matrix_run.py $(ARGS)
 
 bench: ## Compare the engine with other runtimes, side by side (ARGS="--json" and others)
 	@.ci/setup bench

@@ -133,14 +133,19 @@ class LateInteraction:
 class Heads:
     """What post-processing needs to know.
 
-    `dimensions` is the width of one output vector, `normalize` says that it is divided by its L2
-    norm, `labels` stand in the order of the logits.
+    Attributes:
+        dimensions: width of one output vector.
+        normalize: it is divided by its L2 norm.
+        labels: names of the logits, in their order.
+        opposite_label: what the model answers instead of its only label, where the logit is the
+            log-odds of two words; None = the logit stands alone.
     """
 
     pooling: Pooling | None = None
     dimensions: int | None = None
     normalize: bool = False
     labels: tuple[str, ...] = ()
+    opposite_label: str | None = None
     problem_type: str | None = None
     activation: ScoreActivation | None = None
     similarity: str | None = None
@@ -198,7 +203,10 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """One input or output of the packed graph; a string dimension is symbolic ("T", "B", "B+1")."""
+    """One input or output of the packed graph.
+
+    A string dimension is symbolic: "T" packed tokens, "N" stored ones, "B" sequences, "B+1" bounds.
+    """
 
     name: str
     dtype: str

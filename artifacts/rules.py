@@ -3,13 +3,13 @@
 Each function refuses with the path of the key at fault. Does no I/O.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from infinity_v3.artifacts.graph_rules import check_graph
+from infinity_v3.artifacts.head_rules import check_heads
 from infinity_v3.artifacts.layout import FOLDERS
 from infinity_v3.artifacts.manifest import (
     FileEntry,
-    Graph,
-    Heads,
     KeptProgram,
     Manifest,
     ModelFacts,
@@ -22,6 +22,7 @@ from infinity_v3.artifacts.manifest import (
 )
 from infinity_v3.artifacts.names import NAME_RULE, is_name, is_sha256, path_problem
 from infinity_v3.artifacts.typed_json import Location, show
+from infinity_v3.artifacts.value_rules import check_at_least, check_choice, check_unique
 
 
 def check_manifest(manifest: Manifest, at: Location) -> None:
@@ -32,9 +33,9 @@ def check_manifest(manifest: Manifest, at: Location) -> None:
     """
     check_name(manifest.name, at.key("name"))
     _check_model(manifest.model, at.key("model"))
-    _check_heads(manifest.heads, at.key("heads"))
+    check_heads(manifest, at.key("heads"))
     _check_prompts(manifest.prompts, at.key("prompts"))
-    _check_graph(manifest.graph, at.key("graph"))
+    check_graph(manifest.graph, at.key("graph"))
     files = _check_files(manifest.files, at.key("files"))
     _check_folders(manifest.files, at.key("files"))
     _check_tokenizer(manifest.tokenizer, files, at.key("tokenizer"))
@@ -62,57 +63,20 @@ def _check_path(path: str, at: Location) -> None:
         raise at.refuse(f"expected a relative path with '/', found {problem}: {show(path)}")
 
 
-def _check_at_least(minimum: int, value: int, at: Location) -> None:
-    if value < minimum:
-        raise at.refuse(f"expected at least {minimum}, found {show(value)}")
-
-
 def _check_listed(path: str, files: Mapping[str, FileEntry], at: Location) -> None:
     if path not in files:
         raise at.refuse(f"expected a path of 'files', found {show(path)}")
 
 
-def _check_choice(value: str, choices: tuple[str, ...], at: Location) -> None:
-    if value not in choices:
-        raise at.refuse(f"expected one of {', '.join(choices)}; found {show(value)}")
-
-
-def _check_unique(values: Iterable[str], what: str, at: Location, key: str) -> None:
-    seen: set[str] = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            raise at.item(index).key(key).refuse(f"duplicate {what} {show(value)}")
-        seen.add(value)
-
-
 def _check_model(model: ModelFacts, at: Location) -> None:
     for key in ("hidden_size", "vocab_size", "num_parameters", "max_input_tokens"):
-        _check_at_least(1, getattr(model, key), at.key(key))
-    _check_at_least(0, model.position_offset, at.key("position_offset"))
-
-
-def _check_heads(heads: Heads, at: Location) -> None:
-    if heads.pooling is not None and not heads.pooling.modes:
-        raise at.key("pooling").key("modes").refuse("expected at least one mode, found none")
-    if heads.dimensions is not None:
-        _check_at_least(1, heads.dimensions, at.key("dimensions"))
+        check_at_least(1, getattr(model, key), at.key(key))
+    check_at_least(0, model.position_offset, at.key("position_offset"))
 
 
 def _check_prompts(prompts: Prompts, at: Location) -> None:
     if prompts.default is not None and prompts.default not in prompts.named:
         raise at.key("default").refuse(f"expected a key of 'named', found {show(prompts.default)}")
-
-
-def _check_graph(graph: Graph, at: Location) -> None:
-    for key, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        if not tensors:
-            raise at.key(key).refuse("expected at least one tensor, found none")
-        _check_unique((tensor.name for tensor in tensors), "tensor", at.key(key), "name")
-        for index, tensor in enumerate(tensors):
-            for position, dim in enumerate(tensor.dims):
-                if dim == "" or (isinstance(dim, int) and dim < 1):
-                    where = at.key(key).item(index).key("dims").item(position)
-                    raise where.refuse(f"expected a name or a positive integer, found {show(dim)}")
 
 
 def _check_files(entries: tuple[FileEntry, ...], at: Location) -> Mapping[str, FileEntry]:
@@ -139,19 +103,19 @@ def _check_folders(entries: tuple[FileEntry, ...], at: Location) -> None:
 
 def _check_entry(entry: FileEntry, at: Location) -> None:
     _check_path(entry.path, at.key("path"))
-    _check_at_least(0, entry.num_bytes, at.key("bytes"))
+    check_at_least(0, entry.num_bytes, at.key("bytes"))
     _check_sha256(entry.sha256, at.key("sha256"))
 
 
 def _check_tokenizer(tokenizer: Tokenizer, files: Mapping[str, FileEntry], at: Location) -> None:
     _check_listed(tokenizer.file, files, at.key("file"))
-    _check_at_least(1, tokenizer.length.max_tokens, at.key("length").key("max_tokens"))
-    _check_choice(tokenizer.special_tokens, ("template", "none"), at.key("special_tokens"))
-    _check_choice(tokenizer.truncation_side, ("left", "right"), at.key("truncation_side"))
+    check_at_least(1, tokenizer.length.max_tokens, at.key("length").key("max_tokens"))
+    check_choice(tokenizer.special_tokens, ("template", "none"), at.key("special_tokens"))
+    check_choice(tokenizer.truncation_side, ("left", "right"), at.key("truncation_side"))
 
 
 def _check_weights(manifest: Manifest, files: Mapping[str, FileEntry], at: Location) -> None:
-    _check_unique(
+    check_unique(
         (shared.precision.value for shared in manifest.weights), "precision", at, "precision"
     )
     for index, shared in enumerate(manifest.weights):
@@ -168,7 +132,7 @@ def _check_shared(shared: SharedWeights, files: Mapping[str, FileEntry], at: Loc
 def _check_program(
     programs: tuple[KeptProgram, ...], files: Mapping[str, FileEntry], at: Location
 ) -> None:
-    _check_unique((program.precision.value for program in programs), "precision", at, "precision")
+    check_unique((program.precision.value for program in programs), "precision", at, "precision")
     for index, program in enumerate(programs):
         prefix = f"program/{program.precision.value}/"
         for position, path in enumerate(program.files):
@@ -185,7 +149,7 @@ def _check_below(prefix: str, path: str, at: Location) -> None:
 def _check_targets(manifest: Manifest, files: Mapping[str, FileEntry], at: Location) -> None:
     if not manifest.targets:
         raise at.refuse("expected at least one target, found none")
-    _check_unique((target.name for target in manifest.targets), "target", at, "name")
+    check_unique((target.name for target in manifest.targets), "target", at, "name")
     precisions = {shared.precision for shared in manifest.weights}
     for index, target in enumerate(manifest.targets):
         where = at.item(index)
@@ -199,9 +163,9 @@ def _check_targets(manifest: Manifest, files: Mapping[str, FileEntry], at: Locat
 def _check_target(target: Target, files: Mapping[str, FileEntry], at: Location) -> None:
     check_name(target.name, at.key("name"))
     _check_requirements(target.requires, at.key("requires"))
-    _check_at_least(1, target.limits.max_tokens, at.key("limits").key("max_tokens"))
-    _check_at_least(1, target.limits.max_sequences, at.key("limits").key("max_sequences"))
-    _check_at_least(0, target.parity.probe_count, at.key("parity").key("probe_count"))
+    check_at_least(1, target.limits.max_tokens, at.key("limits").key("max_tokens"))
+    check_at_least(1, target.limits.max_sequences, at.key("limits").key("max_sequences"))
+    check_at_least(0, target.parity.probe_count, at.key("parity").key("probe_count"))
     _check_files(target.files, at.key("files"))
     for index, entry in enumerate(target.files):
         _check_target_file(entry, target, files, at.key("files").item(index))
@@ -257,7 +221,7 @@ def _check_all_used(manifest: Manifest, at: Location) -> None:
 
 
 def _check_source(source: Source, at: Location) -> None:
-    _check_unique((file.path for file in source.files), "path", at.key("files"), "path")
+    check_unique((file.path for file in source.files), "path", at.key("files"), "path")
     for index, file in enumerate(source.files):
         where = at.key("files").item(index)
         _check_path(file.path, where.key("path"))

@@ -16,6 +16,7 @@ def attention_reference(  # noqa: PLR0913 - the operator's schema
     cu_seqlens: Tensor,
     distance_bias: Tensor | None,
     rows: Tensor | None,
+    key_counts: Tensor | None,
     causal: bool,
     window: int,
     scale: float,
@@ -31,17 +32,18 @@ def attention_reference(  # noqa: PLR0913 - the operator's schema
         rows: (T,) int64, the row of each packed token. A sequence's first tokens may lie in rows of
             earlier sequences; its other rows follow on those seen so far, and are its own. None =
             token t lies in row t, T = N.
+        key_counts: (B,) int32, only so many leading tokens of a sequence are keys; None = all.
         window: negative for none; else keys with |i - j| <= window, or 0 <= i - j < window when
             causal.
         softcap: 0 for none; else scores become softcap * tanh(scale * q.k / softcap).
 
     Returns:
         (N, H, Dv), the dtype of q, each row computed by the sequence that owns it; rows of no
-        sequence are zeros.
+        sequence, and queries that see no key, are zeros.
     """
     out = q.new_zeros(q.shape[0], q.shape[1], v.shape[2])
     group = q.shape[1] // k.shape[1]
-    for tokens, own in _sequences(cu_seqlens, rows):
+    for index, (tokens, own) in enumerate(_sequences(cu_seqlens, rows)):
         query, key, value = (x[tokens].float().transpose(0, 1) for x in (q, k, v))
         key, value = (x.repeat_interleave(group, 0) for x in (key, value))
         scores = scale * query @ key.transpose(1, 2)
@@ -50,8 +52,11 @@ def attention_reference(  # noqa: PLR0913 - the operator's schema
         distance = _distance(len(tokens))
         if distance_bias is not None:
             scores = scores + distance_bias[:, _clamped(distance, distance_bias.shape[1])]
-        scores = scores.masked_fill(~_visible(-distance, causal, window), float("-inf"))
-        mixed = (scores.softmax(-1) @ value).transpose(0, 1)
+        visible = _visible(-distance, causal, window)
+        if key_counts is not None:
+            visible &= torch.arange(len(tokens)) < key_counts[index]
+        scores = scores.masked_fill(~visible, float("-inf"))
+        mixed = (scores.softmax(-1).nan_to_num(0.0) @ value).transpose(0, 1)
         out[tokens[own:]] = mixed[own:].to(q.dtype)
     return out
 

@@ -9,12 +9,13 @@ from infinity_v3.artifacts.codec import encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.host import HostCapabilities
 from infinity_v3.artifacts.layout import BUILD_FILE
-from infinity_v3.artifacts.manifest import Heads, Manifest, Target
+from infinity_v3.artifacts.manifest import Heads, LateInteraction, Manifest, Target
 from infinity_v3.artifacts.profile import read_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import incompatibility
 
 KIB = 1024
+SHOWN_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +140,36 @@ def _heads(heads: Heads) -> list[tuple[str, object]]:
         if heads.pooling.alternatives:
             rows.append(("alternatives", ", ".join(m.value for m in heads.pooling.alternatives)))
     rows.append(("dimensions", heads.dimensions))
-    rows.append(("normalized", "yes" if heads.normalize else "no"))
+    if heads.dimensions is not None:
+        rows.append(("normalized", "yes" if heads.normalize else "no"))
     rows.append(("similarity", heads.similarity))
+    if heads.labels:
+        rows.append(("labels", _labels(heads)))
+    rows.append(("activation", heads.activation and heads.activation.value))
+    if heads.late_interaction is not None:
+        rows.extend(_late_interaction(heads.late_interaction))
+    return rows
+
+
+def _labels(heads: Heads) -> str:
+    if heads.opposite_label is not None:
+        return f"{heads.labels[0]} against {heads.opposite_label}"
+    more = len(heads.labels) - SHOWN_LABELS
+    return ", ".join(heads.labels[:SHOWN_LABELS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _late_interaction(rules: LateInteraction) -> list[tuple[str, object]]:
+    lengths = {"queries": rules.query_length, "documents": rules.document_length}
+    rows: list[tuple[str, object]] = [
+        (name, None if length is None else f"cut to {length} tokens")
+        for name, length in lengths.items()
+    ]
+    if rules.query_expansion_id is not None:
+        seen = "seen" if rules.attends_to_expansion else "not seen"
+        filler = f"filled up with token {rules.query_expansion_id}, {seen} by the others"
+        rows.append(("expansion", filler))
+    if rules.skipped_ids:
+        rows.append(("skipped", f"{len(rules.skipped_ids)} tokens of documents get no vector"))
     return rows
 
 

@@ -16,11 +16,12 @@ from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 from infinity_v3.compiler.toolchain import find_cxx
 
-KERNEL_ABI = "2"
+KERNEL_ABI = "3"
 """Raised when the operators' signatures or their meaning change."""
 
 _SOURCES = (
     "disentangled_attention.cpp",
+    "grouped_mm.cpp",
     "segment_pool.cpp",
     "splade_pool.cpp",
     "varlen_attention.cpp",
@@ -28,6 +29,7 @@ _SOURCES = (
 _HEADERS = (
     "kernel_common.h",
     "position_table.h",
+    "score_adjustment.h",
     "scratch.h",
     "softmax.h",
     "tensor_view.h",

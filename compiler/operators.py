@@ -11,17 +11,20 @@ import torch
 from torch import Tensor
 
 from infinity_v3.compiler.attention_reference import attention_reference, disentangled_reference
+from infinity_v3.compiler.grouped_mm_reference import grouped_mm_reference
 from infinity_v3.compiler.pooling_reference import POOL_MODES, pool_reference, splade_reference
 
 __all__ = [
     "ATTENTION",
     "DISENTANGLED",
+    "GROUPED_MM",
     "POOL",
     "POOL_MODES",
     "SPLADE",
     "attention_reference",
     "define_operators",
     "disentangled_reference",
+    "grouped_mm_reference",
     "pool_reference",
     "shim_declaration",
     "splade_reference",
@@ -29,8 +32,12 @@ __all__ = [
 
 ATTENTION = "varlen_attention"
 DISENTANGLED = "disentangled_attention"
+GROUPED_MM = "grouped_mm"
 POOL = "segment_pool"
 SPLADE = "splade_pool"
+
+_GROUPED_MM_BYTES = 16
+"""What torch asks of the strides of a grouped product."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +88,12 @@ def _operators() -> dict[str, _Operator]:
     return {
         ATTENTION: _Operator(
             schema="(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, Tensor? distance_bias,"
-            " Tensor? rows, bool causal, int window, float scale, float softcap) -> Tensor",
+            " Tensor? rows, Tensor? key_counts, bool causal, int window, float scale,"
+            " float softcap) -> Tensor",
             shim="AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v,"
             " AtenTensorHandle cu_seqlens, AtenTensorHandle* distance_bias, AtenTensorHandle* rows,"
-            " int32_t causal, int64_t window, double scale, double softcap",
+            " AtenTensorHandle* key_counts, int32_t causal, int64_t window, double scale,"
+            " double softcap",
             fake=_fake_attention,
             reference=attention_reference,
         ),
@@ -96,6 +105,12 @@ def _operators() -> dict[str, _Operator]:
             " AtenTensorHandle cu_seqlens, double scale",
             fake=_fake_disentangled,
             reference=disentangled_reference,
+        ),
+        GROUPED_MM: _Operator(
+            schema="(Tensor tokens, Tensor weights, Tensor ends) -> Tensor",
+            shim="AtenTensorHandle tokens, AtenTensorHandle weights, AtenTensorHandle ends",
+            fake=_fake_grouped_mm,
+            reference=grouped_mm_reference,
         ),
         POOL: _Operator(
             schema="(Tensor hidden, Tensor cu_seqlens, Tensor? rows, int mode) -> Tensor",
@@ -121,6 +136,7 @@ def _fake_attention(  # noqa: PLR0913 - the operator's schema
     cu_seqlens: Tensor,
     distance_bias: Tensor | None,
     rows: Tensor | None,
+    key_counts: Tensor | None,
     causal: bool,
     window: int,
     scale: float,
@@ -130,6 +146,8 @@ def _fake_attention(  # noqa: PLR0913 - the operator's schema
         _check_dtype("distance_bias", distance_bias, torch.float32)
     if rows is not None:
         _check_dtype("rows", rows, torch.int64)
+    if key_counts is not None:
+        _check_dtype("key_counts", key_counts, torch.int32)
     return q.new_empty(q.shape[0], q.shape[1], v.shape[2])
 
 
@@ -148,6 +166,18 @@ def _fake_disentangled(  # noqa: PLR0913 - the operator's schema
         if positions is not None:
             _check_dtype(name, positions, q.dtype)
     return q.new_empty(v.shape)
+
+
+def _fake_grouped_mm(tokens: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    _check_dtype("weights", weights, tokens.dtype)
+    _check_dtype("ends", ends, torch.int32)
+    for width in weights.shape[1:]:
+        if width * weights.element_size() % _GROUPED_MM_BYTES:
+            raise ValueError(
+                f"weights: expected rows of a multiple of {_GROUPED_MM_BYTES} bytes, found {width} "
+                f"numbers of {weights.element_size()} bytes"
+            )
+    return tokens.new_empty(tokens.shape[0], weights.shape[2])
 
 
 def _fake_pool(hidden: Tensor, cu_seqlens: Tensor, rows: Tensor | None, mode: int) -> Tensor:

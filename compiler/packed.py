@@ -69,6 +69,7 @@ def packed_attention(  # noqa: PLR0913 - transformers' signature, and what Packe
         cu_seq_lens_q,
         distance_bias,
         packed_rows,
+        packed_key_counts,
         causal,
         window,
         float(scale),

@@ -89,7 +89,13 @@ class Worst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Worst figures of one output over all probes; `probability` is None for what is no logits."""
+    """Worst figures of one output over all probes.
+
+    Attributes:
+        max_abs: VECTORS after normalisation, else relative to max(1, |expected|).
+        max_probability: None for what is no logits.
+        is_finite: of both sides.
+    """
 
     max_abs: Worst
     min_cosine: Worst
@@ -116,7 +122,7 @@ def compare(
         max_abs=_largest([_deviation(a, b, kind) for a, b in pairs]),
         min_cosine=Worst(value=float(np.min(cosines)), at=int(np.argmin(cosines))),
         max_probability=probabilities,
-        is_finite=all(bool(np.isfinite(a).all()) for a, _ in pairs),
+        is_finite=all(bool(np.isfinite(side).all()) for pair in pairs for side in pair),
     )
 
 
@@ -124,7 +130,8 @@ def judge_reference(
     name: str, found: Comparison, bounds: ParityBounds, kind: OutputKind
 ) -> list[str]:
     """Sentences for every bound towards the reference that an output breaks."""
-    sentences = []
+    # Of one infinite logit the probability is as good as any.
+    sentences = [] if found.is_finite else [f"{name}: an output or its reference is not finite"]
     if bounds.max_abs is not None:
         allowed = bounds.max_abs if kind is OutputKind.VECTORS else RAW_MAX_RELATIVE
         sentences += _above(f"{name}: difference from the reference", found.max_abs, allowed)

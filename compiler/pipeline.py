@@ -7,7 +7,7 @@ particular.
 from dataclasses import dataclass
 from pathlib import Path
 
-from infinity_v3.artifacts.manifest import Kind, Manifest
+from infinity_v3.artifacts.manifest import Kind, Manifest, Precision
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.writer import ArtifactWriter
 from infinity_v3.compiler.availability import runnable_targets
@@ -20,17 +20,22 @@ from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.provenance import build_record
 from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_reference
 from infinity_v3.compiler.request import CompileRequest
+from infinity_v3.compiler.tasks.factory import make_task
+from infinity_v3.compiler.tasks.task import Task
 from infinity_v3.compiler.tokenizer import open_tokenizer, vocabulary_warnings
 from infinity_v3.compiler.tokenizer_copy import copy_tokenizer
 from infinity_v3.compiler.verify import refuse_failed, verify_target
-from infinity_v3.compiler.tasks.factory import make_task
-from infinity_v3.compiler.tasks.task import Task
 from infinity_v3.model_specs.classifier_head import stored_label_count
 from infinity_v3.model_specs.hub_config import HubConfig, read_hub_config
 from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.length_limit import LengthLimit, length_limit
 from infinity_v3.model_specs.registry import attends_causally, match
 from infinity_v3.model_specs.spec import ModelSpec
+
+_EXPERTS_NOTE = (
+    "experts: in half precision a token may be routed to other experts than in the reference, so "
+    "float32 engines are built; --target asks for others, which must pass parity all the same"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,13 @@ class CompilePlan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self.task.warnings, *self.limit.warnings, *self.tokenizer_warnings)
+        notes = (_EXPERTS_NOTE,) if self._has_only_float32_by_default else ()
+        return (*self.task.warnings, *self.limit.warnings, *self.tokenizer_warnings, *notes)
+
+    @property
+    def _has_only_float32_by_default(self) -> bool:
+        is_all_float32 = all(t.precision is Precision.FLOAT32 for t in self.targets)
+        return self.config.model.has_experts and is_all_float32 and bool(self.targets)
 
     @property
     def is_causal(self) -> bool:
@@ -95,7 +106,10 @@ def plan_compile(request: CompileRequest, progress: Progress) -> CompilePlan:
     """
     checkpoint = open_checkpoint(request, progress)
     config = read_hub_config(checkpoint.path)
-    return make_plan(checkpoint, config, request, targets=runnable_targets(request.targets))
+    targets = runnable_targets(request.targets)
+    if config.model.has_experts and not request.targets:
+        targets = tuple(t for t in targets if t.precision is Precision.FLOAT32)
+    return make_plan(checkpoint, config, request, targets=targets)
 
 
 def make_plan(

@@ -58,7 +58,7 @@ class Probes:
         return hasher.hexdigest()
 
 
-def make_probes(
+def make_probes(  # noqa: PLR0913 - independent traits
     tokenizer_file: Path,
     *,
     vocab_size: int,
@@ -88,6 +88,7 @@ def make_probes(
     ids = [row for row in _text_ids(tokenizer_file, max_tokens) if row.max() < vocab_size]
     ids += [rng.choice(pool, length) for length in lengths]
     ids += [np.full(min(max_tokens, 33), pool[len(pool) // 2])]
+    ids += _beginning_alike(rng, pool, ids)
     if max_tokens > _EAGER_LIMIT:
         ids.append(rng.choice(pool, min(max_tokens, _SDPA_LIMIT)))
     referenced = len(ids)
@@ -109,6 +110,15 @@ def make_probes(
 
 def _pair_types(row: NDArray[np.int64]) -> NDArray[np.int64]:
     return (np.arange(len(row)) >= len(row) // 2).astype(np.int64)
+
+
+def _beginning_alike(
+    rng: np.random.Generator, pool: NDArray[np.int64], ids: list[NDArray[np.int64]]
+) -> list[NDArray[np.int64]]:
+    """Inputs that share their first half, and one that another continues, for folded batches."""
+    base = next((row for row in ids if 16 <= len(row) <= 64), ids[0])
+    half = base[: -(-len(base) // 2)]
+    return [half, np.concatenate([half, rng.choice(pool, len(base) - len(half))])]
 
 
 def _lengths(max_tokens: int, windows: tuple[int, ...]) -> list[int]:

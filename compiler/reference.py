@@ -1,6 +1,7 @@
 """The checkpoint's own model, as transformers implements it: the reference of every parity figure.
 
-With families/, the only file that imports transformers. Knows nothing of engines, targets or artifacts.
+With families/, the only file that imports transformers. Knows nothing of engines, targets or
+artifacts.
 """
 
 import inspect
@@ -185,8 +186,10 @@ def _read_config(source: ModelSource) -> PreTrainedConfig:
     path = source.path
     try:
         raw = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        config: PreTrainedConfig = adopt(raw) or adopt_alias(raw) or AutoConfig.from_pretrained(
-            path, local_files_only=True
+        config: PreTrainedConfig = (
+            adopt(raw)
+            or adopt_alias(raw)
+            or AutoConfig.from_pretrained(path, local_files_only=True)
         )
     except _REFUSALS as error:
         raise UsageError(

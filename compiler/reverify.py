@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import RefusedError
-from infinity_v3.artifacts.manifest import Kind
+from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.checkpoint import open_checkpoint
+from infinity_v3.compiler.packed import KEY_COUNTS
 from infinity_v3.compiler.pipeline import make_plan
 from infinity_v3.compiler.probes import make_probes
 from infinity_v3.compiler.progress import Progress
@@ -17,11 +18,14 @@ from infinity_v3.model_specs.hub_config import read_hub_config
 def probes_of(artifact: Artifact) -> ReferenceOutputs:
     """Probes without a reference: engines are compared with themselves, alone against batched."""
     manifest = artifact.manifest
+    inputs = {spec.name for spec in manifest.graph.inputs}
     probes = make_probes(
         artifact.path / manifest.tokenizer.file,
         vocab_size=manifest.model.vocab_size,
         max_tokens=manifest.model.max_input_tokens,
         avoid=frozenset(),
+        has_token_types="token_type_ids" in inputs,
+        has_key_counts=KEY_COUNTS in inputs,
     )
     return ReferenceOutputs(name="none: no checkpoint was given", probes=probes, outputs=())
 
@@ -46,15 +50,31 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
 def _request_of(artifact: Artifact, checkpoint: Path) -> CompileRequest:
     """The request that leads to the same task again."""
     manifest = artifact.manifest
-    pooling = manifest.heads.pooling
-    is_chosen = manifest.kind is Kind.EMBEDDING and pooling is not None and len(pooling.modes) == 1
+    yes, no = _words(manifest)
     return CompileRequest(
         checkpoint=str(checkpoint),
         out=artifact.path,
         task=manifest.kind,
-        pooling=(*pooling.modes, *pooling.alternatives) if is_chosen and pooling else (),
+        pooling=_poolings(manifest),
+        yes_token=yes,
+        no_token=no,
         max_sequence_length=manifest.model.max_input_tokens,
     )
+
+
+def _poolings(manifest: Manifest) -> tuple[PoolingMode, ...]:
+    """Modes that a user may have asked for; concatenated ones are the checkpoint's own."""
+    pooling = manifest.heads.pooling
+    if manifest.kind is not Kind.EMBEDDING or pooling is None or len(pooling.modes) > 1:
+        return ()
+    return (*pooling.modes, *pooling.alternatives)
+
+
+def _words(manifest: Manifest) -> tuple[str | None, str | None]:
+    """The answers of a generative reranker; one with a trained head has no use for its label."""
+    heads = manifest.heads
+    is_scored = manifest.kind is Kind.RERANKER and len(heads.labels) == 1
+    return (heads.labels[0] if is_scored else None), heads.opposite_label
 
 
 def _refuse_other_checkpoint(artifact: Artifact, found: dict[str, str]) -> None:

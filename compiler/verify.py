@@ -36,8 +36,9 @@ from infinity_v3.compiler.parity import (
 )
 from infinity_v3.compiler.probes import Probes
 from infinity_v3.compiler.progress import Progress
-from infinity_v3.runtime.batch import EncodedText, pack
+from infinity_v3.runtime.batch import ROWS_INPUT, Batch, EncodedText, pack
 from infinity_v3.runtime.engine import Engine, EngineSettings, load_engine
+from infinity_v3.runtime.fold import Fold, fold, pack_folded
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.reference_outputs import ReferenceOutputs
@@ -282,11 +283,34 @@ def _run_all(
     engine: Engine, batches: Sequence[Sequence[EncodedText]], offset: int, part: str
 ) -> dict[str, NDArray[np.float32]]:
     names = frozenset(spec.name for spec in engine.graph.outputs)
-    outputs = [engine.run(pack(batch, position_offset=offset), names).tensors for batch in batches]
+    outputs = [_run_batch(engine, batch, offset, names) for batch in batches]
     return {
         f"{part}/{name}": np.concatenate([output[name] for output in outputs])
         for name in sorted(names)
     }
+
+
+def _run_batch(
+    engine: Engine, texts: Sequence[EncodedText], offset: int, names: frozenset[str]
+) -> Outputs:
+    """One call; where the graph can share prefixes, all that can be shared is."""
+    if ROWS_INPUT not in {spec.name for spec in engine.graph.inputs}:
+        return engine.run(pack(texts, position_offset=offset), names).tensors
+    folded = fold([text.input_ids for text in texts])
+    batch = pack_folded(texts, folded, position_offset=offset)
+    tensors = engine.run(batch, names).tensors
+    return {name: _unsorted(array, batch, folded, name) for name, array in tensors.items()}
+
+
+def _unsorted(
+    array: NDArray[np.float32], batch: Batch, folded: Fold, name: str
+) -> NDArray[np.float32]:
+    """An output in the order of the texts before they were folded."""
+    places = np.argsort(folded.order)
+    if not output_kind(name).is_per_token:
+        return array[places]
+    own = [slice(i, j) for i, j in pairwise(batch.cu_seqlens)]
+    return np.concatenate([array[own[place]] for place in places])
 
 
 def main(arguments: Sequence[str]) -> None:

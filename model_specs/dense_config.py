@@ -54,9 +54,7 @@ class DenseLayer:
     activation: Activation
 
 
-def read_dense_layer(
-    checkpoint: Path, folder: str, *, vector: str = POOLED_VECTOR
-) -> DenseLayer:
+def read_dense_layer(checkpoint: Path, folder: str, *, vector: str = POOLED_VECTOR) -> DenseLayer:
     """Read one dense module.
 
     Args:

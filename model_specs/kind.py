@@ -6,6 +6,7 @@ from infinity_v3.model_specs.hub_config import STANFORD_COLBERT, HubConfig
 from infinity_v3.model_specs.json_file import shown
 from infinity_v3.model_specs.late_interaction_config import not_late_interaction
 from infinity_v3.model_specs.prompts import (
+    CROSS_ENCODER_TYPE,
     EMBEDDING_MODEL_TYPE,
     SPARSE_ENCODER_TYPE,
 )
@@ -80,7 +81,7 @@ def _stated_kind(config: HubConfig, spec: ModelSpec, num_labels: int) -> Kind:
     if config.modules is not None and config.model_class == EMBEDDING_MODEL_TYPE:
         return Kind.EMBEDDING
     _refuse_silent(config, spec, head)
-    return Kind.EMBEDDING
+    return Kind.RERANKER if config.model_class == CROSS_ENCODER_TYPE else Kind.EMBEDDING
 
 
 def _refuse_silent(config: HubConfig, spec: ModelSpec, head: str) -> None:

@@ -62,13 +62,15 @@ def resolve_late_interaction(config: HubConfig, spec: ModelSpec) -> LateInteract
     )
     query_limit, document_limit = side_limits(config, spec)
     expansion = late.expansion
+    filler = None if expansion is None else _filler(config.tokenizer, expansion, vocabulary)
+    _check_rows(config, (query_marker, document_marker, filler))
     return LateInteractionHead(
         rules=LateInteraction(
             query_prefix_id=query_marker,
             document_prefix_id=document_marker,
             query_length=query_limit,
             document_length=document_limit,
-            query_expansion_id=expansion and _filler(config.tokenizer, expansion, vocabulary),
+            query_expansion_id=filler,
             attends_to_expansion=expansion is not None and expansion.attends,
             skipped_ids=_skipped(late, vocabulary),
         ),
@@ -80,9 +82,7 @@ def resolve_late_interaction(config: HubConfig, spec: ModelSpec) -> LateInteract
     )
 
 
-def _filler(
-    files: TokenizerFiles, expansion: QueryExpansion, vocabulary: Mapping[str, int]
-) -> int:
+def _filler(files: TokenizerFiles, expansion: QueryExpansion, vocabulary: Mapping[str, int]) -> int:
     if expansion.token is not None:
         candidates: tuple[str | None, ...] = (expansion.token,)
     else:
@@ -96,6 +96,17 @@ def _filler(
         f"{files.tokenizer}: expected {wanted}, which queries are filled up with, in the "
         "vocabulary, found none; take all files from one checkpoint"
     )
+
+
+def _check_rows(config: HubConfig, ids: tuple[int | None, ...]) -> None:
+    rows = config.model.vocab_size
+    for number in ids:
+        if number is not None and not 0 <= number < rows:
+            raise UsageError(
+                f"{config.tokenizer.tokenizer}: expected ids below vocab_size {rows} for the "
+                f"tokens that mark and fill up texts, found {number}; take all files from one "
+                "checkpoint"
+            )
 
 
 def _skipped(late: LateInteractionConfig, vocabulary: Mapping[str, int]) -> tuple[int, ...]:

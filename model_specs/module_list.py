@@ -30,6 +30,7 @@ class ModuleKind(str, Enum):
 
 
 _MAX_FOLDER_BYTES = 200
+_SHOWN_CHARACTERS = 58
 _HOMES = (
     "sentence_transformers.models",
     "sentence_transformers.base.modules",
@@ -139,9 +140,11 @@ def _read_module(entry: JsonObject) -> Module:
         entry.refuse("type", "the class name of a module")
     if name not in _KINDS:
         supported = ", ".join(kind.value for kind in ModuleKind)
+        # The class itself stands last, where a long name would be cut.
+        found = name if len(name) < _SHOWN_CHARACTERS else name.rpartition(".")[2]
         raise UsageError(
             f"{entry.where('type')}: expected one of {supported} of sentence-transformers, "
-            f"found {shown(name)}, which this release does not compile"
+            f"found {shown(found)}, which this release does not compile"
         )
     return Module(kind=_KINDS[name], folder=_read_folder(entry))
 

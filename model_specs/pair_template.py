@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.model_specs.hub_config import HubConfig
+from infinity_v3.model_specs.json_file import shown
 from infinity_v3.model_specs.template_sandbox import Rendering, TemplateFailedError, render
 from infinity_v3.model_specs.tokenizer_files import ChatTemplate
 
@@ -52,6 +53,21 @@ def chat_pair_template(config: HubConfig) -> PairTemplate | None:
     return None
 
 
+def prompt_warnings(config: HubConfig, template: PairTemplate | None) -> tuple[str, ...]:
+    """Say so where the checkpoint has a default prompt and pairs have no place for it."""
+    if template is not None or not _instruction(config):
+        return ()
+    return (
+        f"{config.path}: the default prompt {shown(config.prompts.default)} is not put in front of "
+        "pairs; write it in front of each query",
+    )
+
+
+def _instruction(config: HubConfig) -> str:
+    prompts = config.prompts
+    return "" if prompts.default is None else prompts.named[prompts.default]
+
+
 def _pair_template(config: HubConfig, template: ChatTemplate) -> PairTemplate | None:
     texts = _render_marks(config, template)
     if not any(_is_shown(text, marks) for text, marks in zip(texts, _MARKS, strict=True)):
@@ -89,9 +105,7 @@ def _render(
     config: HubConfig, template: ChatTemplate, marks: Sequence[str], *, in_parts: bool
 ) -> str:
     turns = list(zip(_ROLES, marks, strict=True))
-    prompts = config.prompts
-    instruction = "" if prompts.default is None else prompts.named[prompts.default]
-    if instruction:
+    if instruction := _instruction(config):
         turns.insert(0, ("system", instruction))
     messages = [
         {"role": role, "content": [{"type": "text", "text": text}] if in_parts else text}

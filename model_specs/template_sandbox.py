@@ -45,11 +45,15 @@ def render(rendering: Rendering) -> str:
             capture_output=True,
             check=False,
             timeout=WALL_SECONDS,
+            cwd="/",  # where Python looks for modules first
         )
     except subprocess.TimeoutExpired:
         raise TemplateFailedError(_TOO_MUCH) from None
-    if done.returncode:
+    if done.returncode < 0:
         raise TemplateFailedError(_TOO_MUCH)
+    if done.returncode > 0:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise TemplateFailedError((lines or ["its process failed"])[-1][:_REASON_CHARACTERS])
     answer = json.loads(done.stdout)
     if answer["reason"] is not None:
         raise TemplateFailedError(answer["reason"])
@@ -86,6 +90,8 @@ def _answer(source: str, variables: Mapping[str, object]) -> dict[str, str | Non
     environment.globals["raise_exception"] = raise_exception
     try:
         text = environment.from_string(source).render(**variables)
+    except MemoryError:
+        return {"text": None, "reason": _TOO_MUCH}
     except (
         ArithmeticError,
         AttributeError,

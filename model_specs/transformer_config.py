@@ -46,7 +46,7 @@ class TransformerConfig:
         is_bidirectional: a decoder whose attention was trained to see both ways.
         head_dim: width of an attention head, where the file states it.
         has_experts: layers route tokens to experts.
-        window: keys that a token of a windowed layer sees, as the file counts them; None = no window.
+        window: keys that a token of a windowed layer sees, as the file counts them; None = none.
         classifier_pooling: what the classification head reads, e.g. "mean"; None = not stated.
         temperature: logits are divided by it.
         is_quantized: weights are stored by a quantisation method.

@@ -22,13 +22,15 @@ class YesNoHead:
     Attributes:
         yes: the word whose logit counts.
         yes_id: its token.
-        no_id: the token whose logit is taken off; None = none.
+        no: the word whose logit is taken off; None = none.
+        no_id: its token.
         pair_template: None = pairs are the tokenizer's own.
         warnings: sentences for the user, in order.
     """
 
     yes: str
     yes_id: int
+    no: str | None
     no_id: int | None
     pair_template: PairTemplate | None
     warnings: tuple[str, ...] = ()
@@ -50,17 +52,23 @@ def resolve_yes_no_head(config: HubConfig, *, yes: str | None, no: str | None) -
     if stored is not None:
         _check_ids(config, stored)
     template, warnings = _pair_template(config)
-    yes_id = _choose(config, vocabulary, yes, (YES_OPTION, YES, stored and stored.yes_id))
+    stored_ids = (None, None) if stored is None else (stored.yes_id, stored.no_id)
+    yes_id = _choose(config, vocabulary, yes, (YES_OPTION, YES, stored_ids[0]))
     no_id: int | None = None
     if stored is None or stored.no_id is not None or no is not None:
-        no_id = _choose(config, vocabulary, no, (NO_OPTION, NO, stored and stored.no_id))
+        no_id = _choose(config, vocabulary, no, (NO_OPTION, NO, stored_ids[1]))
     return YesNoHead(
-        yes=next((word for word, number in vocabulary.items() if number == yes_id), YES),
+        yes=_word(vocabulary, yes_id, YES),
         yes_id=yes_id,
+        no=None if no_id is None else _word(vocabulary, no_id, NO),
         no_id=no_id,
         pair_template=template,
         warnings=warnings,
     )
+
+
+def _word(vocabulary: Mapping[str, int], token: int, usual: str) -> str:
+    return next((word for word, number in vocabulary.items() if number == token), usual)
 
 
 def _choose(

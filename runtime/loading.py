@@ -29,6 +29,7 @@ from infinity_v3.runtime.engine import (
     EngineSettings,
     load_engine,
 )
+from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.late_interaction import SIDE_PROMPTS
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MainOutput, has_output, resolve_output
@@ -162,9 +163,14 @@ def _read_tokenizer(artifact: Artifact, max_input_tokens: int) -> TextTokenizer:
 
 
 def _num_fixed_tokens(manifest: Manifest, tokenizer: TextTokenizer) -> int:
-    if manifest.kind is Kind.RERANKER:
+    if manifest.kind is not Kind.RERANKER:
+        return tokenizer.num_special_tokens
+    try:
         return max(tokenizer.num_special_tokens, tokenizer.num_pair_tokens)
-    return tokenizer.num_special_tokens
+    except InferenceError as error:
+        raise RefusedError(
+            f"artifact {manifest.name}: tokenizer.pair_template: {error.message}; compile it again"
+        ) from error
 
 
 def _resolve_prompts(manifest: Manifest, settings: LoadSettings) -> PromptTable:

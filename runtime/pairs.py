@@ -28,11 +28,14 @@ class _TextRule:
         limit: no more tokens of it than that stay.
         side: where it is cut.
         is_cut: False where it is encoded whole, so that its tokens can be counted.
+        is_clipped: it is cut to `limit` before the two share their room, so that the rest of it
+            does not make it the longer one.
     """
 
     limit: int
     side: TruncationSide
     is_cut: bool
+    is_clipped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +161,9 @@ def _rules(truncation: Truncation) -> _Rules:
         limit=truncation.max_tokens, side=truncation.side, is_cut=truncation.is_allowed
     )
     clip = truncation.max_document_tokens
-    if clip is None or (
-        query.is_cut and clip >= query.limit and query.side is TruncationSide.RIGHT
-    ):
+    if clip is None:
         return query, query
-    return query, _TextRule(limit=clip, side=TruncationSide.RIGHT, is_cut=True)
+    return query, _TextRule(limit=clip, side=TruncationSide.RIGHT, is_cut=True, is_clipped=True)
 
 
 def _look(pair: TextPair, rules: _Rules, width: int) -> _Glimpse:
@@ -185,27 +186,46 @@ def _is_settled(
     rules: _Rules,
 ) -> bool:
     """Whether the rest of both texts cannot matter."""
-    columns = tuple(zip(glimpse.pair, glimpse.texts, located, rules, strict=True))
-    if rules[1].limit >= rules[0].limit and all(
-        len(found.places) > rule.limit for _, _, found, rule in columns
-    ):
-        # Only the whole texts tell which of them is longer and gets the odd token.
+    columns = zip(glimpse.pair, glimpse.texts, located, rules, strict=True)
+    query, document = (_count(encoding, *column) for column in columns)
+    if not (query.is_enough and document.is_enough):
         return False
-    return all(
-        _is_text_settled(len(text), encoding, found, rule)
-        for whole, text, found, rule in columns
-        if len(text) < len(whole)
+    if query.is_exact and document.is_exact:
+        return True
+    # The longer of both gives tokens up first, so which one it is must be known.
+    if query.is_exact:
+        return document.at_least >= query.at_least
+    return document.is_exact and query.at_least > document.at_least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Count:
+    """What is known of a text's number of tokens, and whether all that may stay are known."""
+
+    at_least: int
+    is_exact: bool
+    is_enough: bool
+
+
+def _count(
+    encoding: tokenizers.Encoding, whole: str, text: str, found: TextPlaces, rule: _TextRule
+) -> _Count:
+    is_whole = len(text) == len(whole)
+    num_tokens = len(found.places) if is_whole else _num_safe(encoding, len(text), found, rule.side)
+    is_clip_reached = rule.is_clipped and num_tokens >= rule.limit
+    return _Count(
+        at_least=rule.limit if is_clip_reached else num_tokens,
+        is_exact=is_whole or is_clip_reached,
+        is_enough=is_whole or num_tokens >= rule.limit,
     )
 
 
-def _is_text_settled(
-    width: int, encoding: tokenizers.Encoding, found: TextPlaces, rule: _TextRule
-) -> bool:
-    if len(found.places) <= rule.limit:
-        return False
-    is_right = rule.side is TruncationSide.RIGHT
-    begin, end = encoding.offsets[found.places[rule.limit - 1 if is_right else -rule.limit]]
-    return is_safe((begin - found.start, end - found.start), width, rule.side)
+def _num_safe(
+    encoding: tokenizers.Encoding, width: int, found: TextPlaces, side: TruncationSide
+) -> int:
+    offsets, start = encoding.offsets, found.start
+    spans = ((offsets[place][0] - start, offsets[place][1] - start) for place in found.places)
+    return sum(is_safe(span, width, side) for span in spans)
 
 
 def _kept_places(

@@ -13,15 +13,15 @@ import tokenizers
 
 from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.runtime.batch import EncodedText
-from infinity_v3.runtime.checks import check_ids, empty_item, too_long
-from infinity_v3.runtime.encodings import as_encoded, encode_many, encode_one
+from infinity_v3.runtime.checks import check_ids, too_long
+from infinity_v3.runtime.encodings import as_encoded, encode_one
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.runtime.late_interaction import Side
 from infinity_v3.runtime.pairs import PairEncoder
-from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair, TruncationSide
+from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
+from infinity_v3.runtime.single_texts import SingleEncoder, kept_places
 from infinity_v3.runtime.tokens import TokenPiece, read_pieces
 from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
-from infinity_v3.runtime.windows import WINDOW_GROWTH, first_width, is_safe, window
 from infinity_v3.runtime.words import TokenizedText, WordReader, WordRule
 
 MAX_CHARACTERS_PER_TOKEN = 250
@@ -54,8 +54,9 @@ class TextTokenizer:
         backend.no_padding()
         self._backend = backend
         self._vocab_size = vocab_size
-        self._max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
-        self._pairs = PairEncoder(backend, pair_template, max_characters=self._max_characters)
+        max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
+        self._single = SingleEncoder(backend, max_characters=max_characters)
+        self._pairs = PairEncoder(backend, pair_template, max_characters=max_characters)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         sample = backend.encode("a")
@@ -163,7 +164,7 @@ class TextTokenizer:
         """
         pieces: list[tuple[TokenPiece, ...]] = []
         for position, text in enumerate(texts):
-            self._check_characters(text, position)
+            self._single.check_characters(text, position)
             encoding = encode_one(
                 self._backend, text, position, add_special_tokens=add_special_tokens
             )
@@ -193,16 +194,13 @@ class TextTokenizer:
         self, chunk: Sequence[TextInput], start: int, truncation: Truncation, prompt: str
     ) -> Iterator[EncodedText]:
         texts = [prompt + item for item in chunk if isinstance(item, str)]
-        short = [text for text in texts if self._is_encoded_whole(text, truncation)]
-        encodings = iter(encode_many(self._backend, short))
-        remaining_texts = iter(texts)
+        encodings = self._single.encode_short(texts, truncation)
+        remaining = iter(zip(texts, encodings, strict=True))
         for position, item in enumerate(chunk, start):
             if isinstance(item, str):
-                text = next(remaining_texts)
-                is_whole = self._is_encoded_whole(text, truncation)
-                encoding = next(encodings) if is_whole else None
-                found = encoding or self._encode_text(text, position, truncation)[0]
-                places = self._kept_places(found, position, truncation)
+                text, encoding = next(remaining)
+                found = encoding or self._single.encode(text, position, truncation)[0]
+                places = kept_places(found, position, truncation)
                 yield self._take_encoding(found, places, position)
             else:
                 yield self._take_ids(item, position, truncation)
@@ -210,8 +208,8 @@ class TextTokenizer:
     def _encode_words(
         self, text: str, num_prompt: int, position: int, truncation: Truncation, rule: WordRule
     ) -> TokenizedText:
-        encoding, num_skipped = self._encode_text(text, position, truncation)
-        places = self._kept_places(encoding, position, truncation)
+        encoding, num_skipped = self._single.encode(text, position, truncation)
+        places = kept_places(encoding, position, truncation)
         reader = WordReader(
             rule=rule,
             text=text,
@@ -223,45 +221,6 @@ class TextTokenizer:
             encoded=self._take_encoding(encoding, places, position),
             tokens=reader.read(encoding, range(len(encoding)) if places is None else places),
         )
-
-    def _is_encoded_whole(self, text: str, truncation: Truncation) -> bool:
-        if truncation.is_allowed:
-            return len(text) <= first_width(truncation)
-        return len(text) <= self._max_characters
-
-    def _encode_text(
-        self, text: str, position: int, truncation: Truncation
-    ) -> tuple[tokenizers.Encoding, int]:
-        """Encode as much of a text as decides the tokens that stay; the part before it is skipped.
-
-        Returns:
-            The encoding with offsets, and how many characters were skipped.
-        """
-        if not truncation.is_allowed:
-            self._check_characters(text, position)
-            return encode_one(self._backend, text, position), 0
-        width = first_width(truncation)
-        while width < len(text):
-            seen = window(text, width, truncation.side)
-            encoding = encode_one(self._backend, seen, position)
-            if _is_settled(encoding, len(seen), truncation):
-                is_right = truncation.side is TruncationSide.RIGHT
-                return encoding, 0 if is_right else len(text) - len(seen)
-            width *= WINDOW_GROWTH
-        return encode_one(self._backend, text, position), 0
-
-    def _kept_places(
-        self, encoding: tokenizers.Encoding, position: int, truncation: Truncation
-    ) -> list[int] | None:
-        """Places of the tokens that stay; None = all."""
-        count = len(encoding)
-        if count == 0:
-            raise empty_item(position)
-        if count <= truncation.max_tokens:
-            return None
-        _check_truncation(count, position, truncation)
-        frame = Frame.from_mask(encoding.special_tokens_mask)
-        return frame.cut(range(count), truncation)
 
     def _take_encoding(
         self, encoding: tokenizers.Encoding, places: list[int] | None, position: int
@@ -275,14 +234,10 @@ class TextTokenizer:
         return as_encoded(ids, types)
 
     def _take_ids(self, ids: Sequence[int], position: int, truncation: Truncation) -> EncodedText:
-        if len(ids) > truncation.max_tokens:
-            _check_truncation(len(ids), position, truncation)
+        if len(ids) > truncation.max_tokens and not truncation.is_allowed:
+            raise too_long(truncation.max_tokens, len(ids), "tokens", position)
         check_ids(ids, self._vocab_size, position)
         return as_encoded(clip_ids(ids, truncation, self._special_ids), None)
-
-    def _check_characters(self, text: str, position: int) -> None:
-        if len(text) > self._max_characters:
-            raise too_long(self._max_characters, len(text), "characters", position)
 
     def _check_table(self, ids: Sequence[int], position: int) -> None:
         if self._may_exceed_table and max(ids) >= self._vocab_size:
@@ -304,22 +259,3 @@ def _chunks(items: Sequence[Item], kind: type) -> Iterator[tuple[int, list[Item]
         for offset in range(0, len(alike), CHUNK_ITEMS):
             yield start + offset, alike[offset : offset + CHUNK_ITEMS]
         start += len(alike)
-
-
-def _check_truncation(num_tokens: int, position: int, truncation: Truncation) -> None:
-    if not truncation.is_allowed:
-        raise too_long(truncation.max_tokens, num_tokens, "tokens", position)
-
-
-def _is_settled(encoding: tokenizers.Encoding, width: int, truncation: Truncation) -> bool:
-    """Whether text beyond the window cannot matter: what stays lies in the half off the cut."""
-    frame = Frame.from_mask(encoding.special_tokens_mask)
-    room = frame.room(truncation)
-    end = len(encoding) - frame.num_trailing
-    if end - frame.num_leading <= room:
-        return False
-    if room <= 0:
-        return True
-    is_right = truncation.side is TruncationSide.RIGHT
-    span = encoding.token_to_chars(frame.num_leading + room - 1 if is_right else end - room)
-    return span is not None and is_safe(span, width, truncation.side)

@@ -103,7 +103,7 @@ def _attend(attention: DisentangledSelfAttention, hidden: Tensor, cu_seqlens: Te
     pos_key, pos_query = buffers.get("pos_key"), buffers.get("pos_query")
     if pos_key is None and pos_query is None:
         mixed: Tensor = torch.ops.infinity.varlen_attention(
-            query, key, value, cu_seqlens, None, None, False, -1, scale, 0.0
+            query, key, value, cu_seqlens, None, None, None, False, -1, scale, 0.0
         )
     else:
         mixed = torch.ops.infinity.disentangled_attention(

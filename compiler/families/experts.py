@@ -1,10 +1,9 @@
 """Mixture of experts in a form that exports with a dynamic number of tokens.
 
-Each expert computes only the tokens that were routed to it: the exported graph splits them by sizes
-known when it runs. Knows nothing of families.
+Each expert computes only the tokens that were routed to it. Knows nothing of families.
 """
 
-from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,32 +17,34 @@ def register_experts() -> None:
     ALL_EXPERTS_FUNCTIONS.register(EXPERTS_NAME, _split_experts)
 
 
-def run_experts(
-    hidden: Tensor,
-    chosen: Tensor,
-    num_experts: int,
-    expert: Callable[[int, Tensor], Tensor],
-) -> Tensor:
-    """Send each token through the experts that were chosen for it.
+class Routing:
+    """Which rows go to which expert, sorted once for all products of a mixture.
 
     Args:
-        hidden: (T, D).
         chosen: (T, K) int64, indices of experts.
-        expert: expert number and its tokens (N, D) -> (N, D').
-
-    Returns:
-        (T, K, D'), unweighted.
+        num_experts: E.
     """
-    pairs = chosen.flatten()
-    order = pairs.argsort(stable=True)
-    sizes = nn.functional.one_hot(pairs, num_experts).sum(0).tolist()
-    for size in sizes:
-        # What the exporter cannot see in numbers that are known at run time only.
-        torch._check(size >= 0)  # type: ignore[no-untyped-call]
-        torch._check(size <= pairs.shape[0])  # type: ignore[no-untyped-call]
-    routed = torch.split(hidden[order // chosen.shape[1]], sizes)
-    computed = torch.cat([expert(number, tokens) for number, tokens in enumerate(routed)])
-    return computed[order.argsort()].reshape(*chosen.shape, -1)
+
+    def __init__(self, chosen: Tensor, num_experts: int) -> None:
+        pairs = chosen.flatten()
+        self._order = pairs.argsort(stable=True)
+        counts = (pairs[:, None] == torch.arange(num_experts, device=chosen.device)).sum(0)
+        self._ends = counts.cumsum(0).to(torch.int32)
+        self._shape = chosen.shape
+
+    def gather(self, tokens: Tensor) -> Tensor:
+        """(T, D) -> (T * K, D), by expert."""
+        return tokens[self._order // self._shape[1]]
+
+    def multiply(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Rows by expert (T * K, D), weights (E, D, N) -> (T * K, N)."""
+        product: Tensor = torch.ops.infinity.grouped_mm(rows, weights, self._ends)
+        return product
+
+    def weigh(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Rows by expert (T * K, D), weights (T, K) -> sums of each token (T, D)."""
+        outputs = rows[self._order.argsort()].reshape(*self._shape, -1)
+        return (outputs * weights[..., None]).sum(1)
 
 
 def _split_experts(
@@ -51,14 +52,13 @@ def _split_experts(
 ) -> Tensor:
     """The experts function of transformers, for gated experts without bias; (T, D) -> (T, D)."""
     _refuse_other_layouts(module)
-    gate_up, down = module.gate_up_proj, module.down_proj
-
-    def expert(number: int, tokens: Tensor) -> Tensor:
-        inner = module._apply_gate(nn.functional.linear(tokens, gate_up[number]))  # type: ignore[index, operator]
-        return nn.functional.linear(inner, down[number])  # type: ignore[index]
-
-    outputs = run_experts(hidden_states, top_k_index, int(module.num_experts), expert)  # type: ignore[arg-type]
-    return (outputs * top_k_weights[..., None]).sum(1).to(hidden_states.dtype)
+    routing = Routing(top_k_index, int(module.num_experts))  # type: ignore[arg-type]
+    gate_up, down = (
+        cast("Tensor", w).transpose(1, 2) for w in (module.gate_up_proj, module.down_proj)
+    )
+    inner = routing.multiply(routing.gather(hidden_states), gate_up)
+    outputs = routing.multiply(module._apply_gate(inner), down)  # type: ignore[operator]
+    return routing.weigh(outputs, top_k_weights).to(hidden_states.dtype)
 
 
 def _refuse_other_layouts(module: nn.Module) -> None:

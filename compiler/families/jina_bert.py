@@ -281,11 +281,10 @@ class JinaBertForSequenceClassification(JinaBertPreTrainedModel):  # type: ignor
 
     def forward(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        **options: Any,  # noqa: ANN401 - what the encoder takes
+        input_ids: Tensor | None = None,
+        **inputs: Any,  # noqa: ANN401 - what the encoder takes
     ) -> SequenceClassifierOutput:
         """As the encoder; logits (B, L)."""
-        output = self.bert(input_ids, attention_mask, token_type_ids, **options)
+        given = inputs if input_ids is None else {"input_ids": input_ids, **inputs}
+        output = self.bert(**given)
         return SequenceClassifierOutput(logits=self.classifier(output.pooler_output))

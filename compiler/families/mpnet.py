@@ -71,7 +71,7 @@ def _attend(
     )
     scale = attention.attention_head_size**-0.5
     mixed = torch.ops.infinity.varlen_attention(
-        query, key, value, cu_seqlens, bias, None, False, -1, scale, 0.0
+        query, key, value, cu_seqlens, bias, None, None, False, -1, scale, 0.0
     )
     output: Tensor = attention.o(mixed.flatten(1))
     return output

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from infinity_v3.compiler.families.attention import attend, eager_attention
-from infinity_v3.compiler.families.experts import run_experts
+from infinity_v3.compiler.families.experts import Routing
 from infinity_v3.compiler.families.nomic_bert_config import NomicMoeConfig
 
 
@@ -108,12 +108,13 @@ class NomicMoeExpertWeights(nn.Module):
         self.w1 = nn.Parameter(torch.empty(rows, config.hidden_size))
         self.w2 = nn.Parameter(torch.empty(rows, config.hidden_size))
         self.act = nn.GELU()
-        self.inner = config.intermediate_size
+        self.num_experts = config.num_experts
 
-    def forward(self, number: int, tokens: Tensor) -> Tensor:
-        rows = slice(number * self.inner, (number + 1) * self.inner)
-        output: Tensor = self.act(tokens @ self.w1[rows].T) @ self.w2[rows]
-        return output
+    def forward(self, tokens: Tensor, routing: Routing) -> Tensor:
+        """(T, D) -> a row for each token and expert, by expert."""
+        up, down = (w.unflatten(0, (self.num_experts, -1)) for w in (self.w1, self.w2))
+        inner = routing.multiply(routing.gather(tokens), up.transpose(1, 2))
+        return routing.multiply(self.act(inner), down)
 
 
 class NomicMoeExperts(nn.Module):
@@ -123,11 +124,10 @@ class NomicMoeExperts(nn.Module):
         super().__init__()
         self.mlp = NomicMoeExpertWeights(config)
         self.bias = nn.Parameter(torch.zeros(config.hidden_size))
-        self.num_experts = config.num_experts
 
     def forward(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        outputs = run_experts(tokens, chosen, self.num_experts, self.mlp)
-        return (outputs * weights[..., None]).sum(1) + self.bias
+        routing = Routing(chosen, self.mlp.num_experts)
+        return routing.weigh(self.mlp(tokens, routing), weights) + self.bias
 
 
 class NomicMoeMixture(nn.Module):

@@ -179,7 +179,7 @@ struct Arguments {
   double scale;
 
   bool are_valid() const {
-    return is_supported(q) && is_like_queries(k) && k.sizes[0] == q.sizes[0] && k.sizes[2] == q.sizes[2] &&
+    return is_supported(q) && scale > 0.0 && is_like_queries(k) && k.sizes[0] == q.sizes[0] && k.sizes[2] == q.sizes[2] &&
            is_like_queries(v) && v.sizes[0] == q.sizes[0] && delta.dtype == aoti_torch_dtype_int32() &&
            delta.sizes[0] % 2 == 1 && distances().are_within(INT64_MAX) && are_positions(pos_key) &&
            are_positions(pos_query) && are_bounds(cu_seqlens, q.sizes[0]);

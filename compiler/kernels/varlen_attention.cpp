@@ -5,6 +5,7 @@
 // so no S x S matrix exists, not even of biases: those depend on the distance alone. Blocks of keys
 // start at multiples of their size, so that a text's numbers do not depend on how work is divided.
 
+#include "score_adjustment.h"
 #include "scratch.h"
 #include "softmax.h"
 #include "tensor_view.h"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -24,50 +26,6 @@ constexpr int64_t kQueryBlock = 32;
 constexpr int64_t kKeyBlock = 256;
 constexpr int64_t kItemsPerThread = 4;
 constexpr int64_t kMaxBlocks = 8;  // of queries that one work item takes: they share packed keys
-
-// What changes scores between Q K^T and the softmax: soft-cap, then a bias by distance. With
-// neither, the softmax scales the scores itself.
-struct Adjustment {
-  const float* bias;  // [H, 2 reach + 1], or null
-  int64_t bias_row, reach;
-  float softcap;  // 0: none
-  float scale;
-
-  bool is_none() const { return bias == nullptr && softcap == 0.f; }
-  float softmax_scale() const { return is_none() ? scale : 1.f; }
-
-  // Biases of the distances from `first` on; distances beyond the reach take the ends.
-  void expand(int64_t head, int64_t first, int64_t count, float* out) const {
-    if (bias == nullptr) return;
-    const float* const middle = bias + head * bias_row + reach;
-    const int64_t left = std::clamp<int64_t>(-reach - first, 0, count);
-    const int64_t right = std::clamp<int64_t>(reach + 1 - first, left, count);
-    std::fill(out, out + left, middle[-reach]);
-    if (left < right) std::copy(middle + first + left, middle + first + right, out + left);
-    std::fill(out + right, out + count, middle[reach]);
-  }
-
-  void apply(float* scores, const float* biases, int64_t columns) const {
-    if (softcap == 0.f)
-      apply_to<false, true>(scores, biases, columns);
-    else if (bias == nullptr)
-      apply_to<true, false>(scores, biases, columns);
-    else
-      apply_to<true, true>(scores, biases, columns);
-  }
-
- private:
-  template <bool kCaps, bool kBiased>
-  void apply_to(float* scores, const float* biases, int64_t columns) const {
-    const float factor = kCaps ? scale / softcap : scale;
-    for (int64_t c = 0; c < columns; c += kLanes) {
-      Vec score = load(scores + c) * factor;
-      if constexpr (kCaps) score = tanh_vec(score) * softcap;
-      if constexpr (kBiased) score += load(biases + c);
-      store(scores + c, score);
-    }
-  }
-};
 
 template <class T>
 struct Problem {
@@ -91,7 +49,7 @@ struct Problem {
 
 struct WorkItem {
   TokenRows rows;
-  int64_t length, first_query, end_query;
+  int64_t length, num_keys, first_query, end_query;
   int64_t head;
 };
 
@@ -130,17 +88,25 @@ class Item {
     const int64_t queries = item.end_query - item.first_query;
     std::fill_n(b.maxima, queries, kMasked);
     std::fill_n(b.totals, queries, 0.f);
-    const int64_t key_end = p.end_key(item.end_query - 1, item.length);
+    const int64_t key_end = end_key(item.end_query - 1);
     for (int64_t k0 = first_block(item.first_query); k0 < key_end; k0 += kKeyBlock) {
       const int64_t k1 = std::min(k0 + kKeyBlock, key_end);
       pack_keys(k0, k1 - k0);
       for (int64_t q0 = item.first_query; q0 < item.end_query; q0 += kQueryBlock) attend_block(q0, k0, k1);
     }
-    for (int64_t i = 0; i < queries; ++i)
-      write_row(b.sums + i * v_columns, p.v_dim, b.totals[i], p.out.at(item.rows[item.first_query + i], item.head));
+    for (int64_t i = 0; i < queries; ++i) {
+      const int64_t query = item.first_query + i;
+      T* const out = p.out.at(item.rows[query], item.head);
+      if (p.first_key(query) < end_key(query))
+        write_row(b.sums + i * v_columns, p.v_dim, b.totals[i], out);
+      else
+        std::memset(out, 0, p.v_dim * sizeof(T));
+    }
   }
 
  private:
+  int64_t end_key(int64_t query) const { return std::min(p.end_key(query, item.length), item.num_keys); }
+
   // Start of the first block of keys that a query sees.
   int64_t first_block(int64_t query) const { return p.first_key(query) / kKeyBlock * kKeyBlock; }
 
@@ -155,7 +121,7 @@ class Item {
   void attend_block(int64_t q0, int64_t k0, int64_t k1) const {
     const int64_t rows = std::min(kQueryBlock, item.end_query - q0);
     const int64_t begin = std::max(k0, p.first_key(q0) / kLanes * kLanes);
-    const int64_t keys = std::min(k1, p.end_key(q0 + rows - 1, item.length)) - begin;
+    const int64_t keys = std::min(k1, end_key(q0 + rows - 1)) - begin;
     if (keys <= 0) return;
     const int64_t columns = round_up(keys, kLanes), packed = round_up(k1 - k0, kLanes);
     const TokenRows queries = item.rows.from(q0);
@@ -177,7 +143,7 @@ class Item {
     if (adjusts) p.adjustment.expand(item.head, k0 - (q0 + rows - 1), columns + rows - 1, b.biases);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t from = std::clamp<int64_t>(p.first_key(q0 + r) - k0, 0, keys);
-      const int64_t to = std::clamp<int64_t>(p.end_key(q0 + r, item.length) - k0, 0, keys);
+      const int64_t to = std::clamp<int64_t>(end_key(q0 + r) - k0, 0, keys);
       float* const scores = b.scores + r * columns;
       if (adjusts) p.adjustment.apply(scores, b.biases + (rows - 1 - r), columns);
       const float correction =
@@ -198,6 +164,7 @@ struct Packing {
   const int32_t* bounds;
   int64_t num_sequences;
   const int64_t* table;          // row of each packed token, or null
+  const int32_t* key_counts;     // of each sequence, how many leading tokens are keys, or null
   std::vector<int64_t> shared;   // per sequence: its leading tokens that earlier sequences own
   int64_t num_rows = 0;          // rows that belong to a sequence
 
@@ -206,6 +173,7 @@ struct Packing {
     shared.assign(num_sequences, 0);
     for (int64_t b = 0; b < num_sequences; ++b) {
       int64_t t = bounds[b];
+      if (num_keys(b) < 0 || num_keys(b) > bounds[b + 1] - t) return false;
       const int64_t seen = num_rows;
       for (; table && t < bounds[b + 1] && table[t] < seen; ++t)
         if (table[t] < 0) return false;
@@ -215,6 +183,8 @@ struct Packing {
     }
     return true;
   }
+
+  int64_t num_keys(int64_t b) const { return key_counts ? key_counts[b] : bounds[b + 1] - bounds[b]; }
 
   int64_t own_tokens(int64_t b) const { return bounds[b + 1] - bounds[b] - shared[b]; }
 
@@ -232,7 +202,7 @@ struct Packing {
       const int64_t length = bounds[b + 1] - bounds[b];
       for (int64_t head = 0; head < heads; ++head)
         for (int64_t first = shared[b]; first < length; first += queries)
-          items.push_back({{bounds[b], table}, length, first, std::min(length, first + queries), head});
+          items.push_back({{bounds[b], table}, length, num_keys(b), first, std::min(length, first + queries), head});
     }
     return items;
   }
@@ -260,7 +230,7 @@ bool attend(const Problem<T>& p, const Packing& packing, int64_t num_stored) {
 }
 
 struct Arguments {
-  TensorView q, k, v, cu_seqlens, bias, rows;
+  TensorView q, k, v, cu_seqlens, bias, rows, key_counts;
   bool causal;
   int64_t window;
   double scale, softcap;
@@ -268,14 +238,20 @@ struct Arguments {
   bool are_valid() const {
     const bool fits = is_supported(q) && k.dtype == q.dtype && v.dtype == q.dtype && k.sizes[0] == q.sizes[0] &&
                       v.sizes[0] == q.sizes[0] && k.sizes[2] == q.sizes[2] && v.sizes[1] == k.sizes[1] && k.sizes[1] > 0 &&
-                      q.sizes[1] % k.sizes[1] == 0 && softcap >= 0.0 && !(causal && window == 0);
-    return fits && is_bias() && are_rows() && are_bounds(cu_seqlens, rows.data ? rows.sizes[0] : q.sizes[0]);
+                      q.sizes[1] % k.sizes[1] == 0 && scale > 0.0 && softcap >= 0.0 && !(causal && window == 0);
+    return fits && is_bias() && are_rows() && are_key_counts() && are_bounds(cu_seqlens, rows.data ? rows.sizes[0] : q.sizes[0]);
   }
   bool is_bias() const {
     return bias.data == nullptr || (is_float32(bias) && bias.sizes[0] == q.sizes[1] && bias.sizes[1] % 2 == 1);
   }
   bool are_rows() const { return rows.data == nullptr || rows.dtype == aoti_torch_dtype_int64(); }
-  Packing packing() const { return {cu_seqlens.as<const int32_t>(), cu_seqlens.sizes[0] - 1, rows.as<const int64_t>(), {}}; }
+  bool are_key_counts() const {
+    return key_counts.data == nullptr ||
+           (key_counts.dtype == aoti_torch_dtype_int32() && key_counts.sizes[0] == cu_seqlens.sizes[0] - 1);
+  }
+  Packing packing() const {
+    return {cu_seqlens.as<const int32_t>(), cu_seqlens.sizes[0] - 1, rows.as<const int64_t>(), key_counts.as<const int32_t>(), {}};
+  }
 
   template <class T>
   bool run(const TensorView& out, const Packing& packing) const {
@@ -294,17 +270,20 @@ struct Arguments {
 // packed tokens. rows (T,) int64: the row of each token; null: token t lies in row t. The leading
 // tokens of a sequence may lie in rows of earlier ones; the others follow on the rows seen so far,
 // and only they are computed as queries. Rows of no sequence yield zeros.
+// key_counts (B,) int32 or null: only so many leading tokens of a sequence are keys; a query that sees
+// none yields zeros.
 // distance_bias (H, 2 R + 1) float32 or null: added to the scores, [h, R + (j - i)] for query i and key
 // j, distances beyond R take the ends. softcap 0: none; else scores become softcap * tanh(score /
 // softcap) before. window < 0: none; else keys with |i - j| <= window, or 0 <= i - j < window when
 // causal. Returns a new (N, H, Dv) tensor.
 INFINITY_EXPORT AOTITorchError INFINITY_JOIN(aoti_torch_cpu_varlen_attention, INFINITY_DIGEST)(
     AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle v, AtenTensorHandle cu_seqlens, AtenTensorHandle* distance_bias,
-    AtenTensorHandle* rows, int32_t causal, int64_t window, double scale, double softcap, AtenTensorHandle* ret) {
+    AtenTensorHandle* rows, AtenTensorHandle* key_counts, int32_t causal, int64_t window, double scale, double softcap, AtenTensorHandle* ret) {
   return guarded([&] {
-    Arguments a{{}, {}, {}, {}, {}, {}, causal != 0, window, scale, softcap};
+    Arguments a{{}, {}, {}, {}, {}, {}, {}, causal != 0, window, scale, softcap};
     if (!read_view(q, 3, &a.q) || !read_view(k, 3, &a.k) || !read_view(v, 3, &a.v) || !read_view(cu_seqlens, 1, &a.cu_seqlens) ||
-        !read_optional(distance_bias, 2, &a.bias) || !read_optional(rows, 1, &a.rows) || !a.are_valid())
+        !read_optional(distance_bias, 2, &a.bias) || !read_optional(rows, 1, &a.rows) ||
+        !read_optional(key_counts, 1, &a.key_counts) || !a.are_valid())
       return false;
     Packing packing = a.packing();
     TensorView out;

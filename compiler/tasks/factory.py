@@ -18,7 +18,7 @@ from infinity_v3.model_specs.embedding_head import resolve_embedding_head
 from infinity_v3.model_specs.hub_config import HubConfig
 from infinity_v3.model_specs.kind import CAUSAL_LM_HEAD, head_of
 from infinity_v3.model_specs.late_interaction import resolve_late_interaction
-from infinity_v3.model_specs.pair_template import chat_pair_template
+from infinity_v3.model_specs.pair_template import chat_pair_template, prompt_warnings
 from infinity_v3.model_specs.spec import ModelSpec
 from infinity_v3.model_specs.yes_no_head import NO_OPTION, YES_OPTION, resolve_yes_no_head
 
@@ -53,9 +53,7 @@ def make_task(
     return _classifier(config, spec, kind, source, ignored)
 
 
-def _ignored_options(
-    kind: Kind, request: CompileRequest, *, is_yes_no: bool
-) -> tuple[str, ...]:
+def _ignored_options(kind: Kind, request: CompileRequest, *, is_yes_no: bool) -> tuple[str, ...]:
     """Sentences for options that have no meaning for the task."""
     words = {YES_OPTION: request.yes_token, NO_OPTION: request.no_token}
     ignored = [] if is_yes_no else [option for option, word in words.items() if word is not None]
@@ -112,7 +110,12 @@ def _yes_no(
     config: HubConfig, source: ModelSource, request: CompileRequest, ignored: tuple[str, ...]
 ) -> YesNoTask:
     head = resolve_yes_no_head(config, yes=request.yes_token, no=request.no_token)
-    warnings = (*ignored, *head.warnings, *activation_warnings(config))
+    warnings = (
+        *ignored,
+        *head.warnings,
+        *activation_warnings(config),
+        *prompt_warnings(config, head.pair_template),
+    )
     return YesNoTask(source=source, head=replace(head, warnings=warnings))
 
 
@@ -123,6 +126,10 @@ def _classifier(
     warnings = (*ignored, *head.warnings)
     if kind is Kind.TOKEN_CLASSIFIER:
         return TokenClassificationTask(source=source, head=head, warnings=warnings)
+    template = chat_pair_template(config)
     return ClassificationTask(
-        source=source, head=head, pair_template=chat_pair_template(config), warnings=warnings
+        source=source,
+        head=head,
+        pair_template=template,
+        warnings=(*warnings, *prompt_warnings(config, template)),
     )

@@ -71,6 +71,6 @@ def find_matrix(folder: Path, hidden_size: int, dimensions: int | None) -> Store
 
 
 def load_projection(head: LateInteractionHead, matrix: StoredMatrix | None) -> nn.Module:
-    """The chain over token vectors in float32; nothing where the encoder's vectors are the result."""
+    """The chain over token vectors in float32; an empty one leaves them as they are."""
     layers = [load_dense(layer) for layer in head.dense]
     return nn.Sequential(*layers) if matrix is None else matrix.load()

@@ -74,7 +74,11 @@ class YesNoTask:
 
     @property
     def heads(self) -> Heads:
-        return Heads(labels=(self.head.yes,), activation=ScoreActivation.SIGMOID)
+        return Heads(
+            labels=(self.head.yes,),
+            opposite_label=self.head.no,
+            activation=ScoreActivation.SIGMOID,
+        )
 
     def load(self, dtype: torch.dtype) -> LoadedTask:
         model = load_model(self.source, ModelClass.CAUSAL_LM, dtype=dtype, is_packed=True)

@@ -11,11 +11,15 @@ from fake_artifact import make_manifest, make_target
 from infinity_v3.artifacts.codec import artifact_id, decode_manifest, encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import (
+    Heads,
     KeptProgram,
+    LateInteraction,
     Manifest,
+    PairTemplate,
     ParityBounds,
     Precision,
     Prompts,
+    ScoreActivation,
 )
 
 VALID = encode_manifest(make_manifest())
@@ -34,6 +38,27 @@ JSON_VALUES = st.recursive(
 
 def test_round_trip() -> None:
     manifest = make_manifest()
+
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+
+
+def test_round_trip_of_everything_that_heads_may_hold() -> None:
+    plain = make_manifest()
+    heads = Heads(
+        labels=("yes",),
+        opposite_label="no",
+        problem_type="regression",
+        activation=ScoreActivation.NONE,
+        late_interaction=LateInteraction(
+            query_prefix_id=1, query_length=8, query_expansion_id=2, skipped_ids=(3, 4)
+        ),
+    )
+    template = PairTemplate(
+        before="Q: ", between="\nD: ", after="", adds_special_tokens=True, is_document_first=True
+    )
+    manifest = replace(
+        plain, heads=heads, tokenizer=replace(plain.tokenizer, pair_template=template)
+    )
 
     assert decode_manifest(encode_manifest(manifest)) == manifest
 

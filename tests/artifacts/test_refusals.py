@@ -99,6 +99,7 @@ MANIFEST_MUTATIONS: list[tuple[Steps, object, str]] = [
     (("targets", 0, "device"), "tpu", "targets[0].device: expected one of cpu, cuda"),
     (("targets", 0, "precision"), "int4", "targets[0].precision: expected one of float32"),
     (("heads", "pooling", "modes", 0), "sum", "heads.pooling.modes[0]: expected one of cls, mean"),
+    (("heads", "activation"), "relu", "heads.activation: expected one of sigmoid, softmax, none"),
     # names
     (("name",), "", "name: expected a name"),
     (("name",), "-x", "name: expected a name"),
@@ -186,9 +187,18 @@ MANIFEST_MUTATIONS: list[tuple[Steps, object, str]] = [
     (("model", "position_offset"), -1, "model.position_offset: expected at least 0, found -1"),
     (("heads", "dimensions"), 0, "heads.dimensions: expected at least 1"),
     (("heads", "pooling", "modes"), [], "heads.pooling.modes: expected at least one mode"),
+    (("heads", "opposite_label"), "no", "heads.opposite_label: expected one label that it is"),
     (("graph", "outputs"), [], "graph.outputs: expected at least one tensor"),
     (("graph", "inputs", 1, "name"), "input_ids", "graph.inputs[1].name: duplicate tensor"),
     (("graph", "inputs", 0, "dims", 0), 0, "graph.inputs[0].dims[0]: expected a name or"),
+    (
+        ("graph", "inputs", 0, "dims", 0),
+        "N",
+        "graph.inputs[0].dims: expected [T] for 'input_ids', ",
+    ),
+    (("graph", "inputs", 0, "dims"), [], "dims: expected [T] for 'input_ids', found []"),
+    (("graph", "inputs", 0, "dims"), ["T", 1], "expected [T] for 'input_ids', found [T, 1]"),
+    (("graph", "inputs", 1, "dims", 0), "B", "inputs[1].dims: expected [B+1] for 'cu_seqlens', "),
     (
         ("targets", 0, "limits", "max_tokens"),
         0,
@@ -197,6 +207,108 @@ MANIFEST_MUTATIONS: list[tuple[Steps, object, str]] = [
     (("targets", 0, "limits", "max_sequences"), 0, "limits.max_sequences: expected at least 1"),
     (("targets", 0, "parity", "probe_count"), -1, "parity.probe_count: expected at least 0"),
 ]
+
+
+RULES = {
+    "query_prefix_id": 1,
+    "document_prefix_id": 99,
+    "query_length": 32,
+    "document_length": None,
+    "query_expansion_id": 4,
+    "attends_to_expansion": False,
+    "skipped_ids": [0, 5, 99],
+}
+LATE_INTERACTION_MUTATIONS: list[tuple[str, object, str]] = [
+    ("query_prefix_id", -1, "query_prefix_id: expected a token id from 0 to 99, found -1"),
+    ("document_prefix_id", 100, "document_prefix_id: expected a token id from 0 to 99, found 100"),
+    ("query_expansion_id", 10**9, "query_expansion_id: expected a token id from 0 to 99"),
+    ("query_length", 0, "query_length: expected at least 1, found 0"),
+    ("document_length", -3, "document_length: expected at least 1, found -3"),
+    ("skipped_ids", [-1], "skipped_ids[0]: expected a token id from 0 to 99, found -1"),
+    ("skipped_ids", [3, 100], "skipped_ids[1]: expected a token id from 0 to 99, found 100"),
+    ("skipped_ids", [5, 4, 9], "skipped_ids[1]: expected ascending ids, found 4 after 5"),
+    ("skipped_ids", [1, 7, 7], "skipped_ids[2]: expected ascending ids, found 7 after 7"),
+    ("skipped_ids", None, "skipped_ids: expected an array, found null"),
+    ("skipped_ids", ABSENT, "skipped_ids: missing key"),
+    ("query_length", "32", "query_length: expected an integer, found a string: '32'"),
+    ("attends_to_expansion", None, "attends_to_expansion: expected a boolean, found null"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), LATE_INTERACTION_MUTATIONS)
+def test_late_interaction_that_cannot_be_served_is_refused(
+    artifact_dir: Path, key: str, value: object, message: str
+) -> None:
+    document = json.loads((artifact_dir / "artifact.json").read_bytes())
+    document["heads"]["late_interaction"] = dict(RULES)
+    rewrite(artifact_dir, document)
+    assert open_artifact(artifact_dir).manifest.heads.late_interaction is not None
+    put(document, ("heads", "late_interaction", key), value)
+    rewrite(artifact_dir, document)
+    assert f"artifact.json: heads.late_interaction.{message}" in refusal_of(artifact_dir)
+
+
+def rewrite(root: Path, document: object) -> None:
+    (root / "artifact.json").write_bytes(canonical(document))
+
+
+@pytest.mark.parametrize("output", ["logits", "token_logits"])
+def test_labels_are_as_many_as_the_logits(artifact_dir: Path, output: str) -> None:
+    document = json.loads((artifact_dir / "artifact.json").read_bytes())
+    document["graph"]["outputs"] = [{"name": output, "dtype": "float32", "dims": ["B", 3]}]
+    for labels in ([], ["a", "b", "c"], ["same", "same", "same"]):
+        document["heads"]["labels"] = labels
+        rewrite(artifact_dir, document)
+        assert list(open_artifact(artifact_dir).manifest.heads.labels) == labels
+    for labels in (["a"], ["a", "b", "c", "d"]):
+        document["heads"]["labels"] = labels
+        rewrite(artifact_dir, document)
+        message = refusal_of(artifact_dir)
+        assert (
+            f"heads.labels: expected 3, one for each of '{output}', found {len(labels)}" in message
+        )
+
+
+def test_an_opposite_belongs_to_one_label(artifact_dir: Path) -> None:
+    document = json.loads((artifact_dir / "artifact.json").read_bytes())
+    document["heads"] |= {"labels": ["yes"], "opposite_label": "no"}
+    rewrite(artifact_dir, document)
+    assert open_artifact(artifact_dir).manifest.heads.opposite_label == "no"
+    document["heads"]["labels"] = ["yes", "maybe"]
+    rewrite(artifact_dir, document)
+    assert "heads.opposite_label: expected one label" in refusal_of(artifact_dir)
+
+
+FOLDED_INPUTS = [
+    {"name": "input_ids", "dtype": "int64", "dims": ["N"]},
+    {"name": "position_ids", "dtype": "int64", "dims": ["N"]},
+    {"name": "cu_seqlens", "dtype": "int32", "dims": ["B+1"]},
+    {"name": "rows", "dtype": "int64", "dims": ["T"]},
+    {"name": "key_counts", "dtype": "int32", "dims": ["B"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("index", "dims", "message"),
+    [
+        (0, ["T"], "inputs[0].dims: expected [N] for 'input_ids', found [T]"),
+        (1, ["T"], "inputs[1].dims: expected [N] for 'position_ids', found [T]"),
+        (3, ["N"], "inputs[3].dims: expected [T] for 'rows', found [N]"),
+        (3, ["T", 1], "inputs[3].dims: expected [T] for 'rows', found [T, 1]"),
+        (4, ["B+1"], "inputs[4].dims: expected [B] for 'key_counts', found [B+1]"),
+        (4, [], "inputs[4].dims: expected [B] for 'key_counts', found []"),
+    ],
+)
+def test_sizes_of_a_graph_that_shares_tokens(
+    artifact_dir: Path, index: int, dims: list[object], message: str
+) -> None:
+    document = json.loads((artifact_dir / "artifact.json").read_bytes())
+    document["graph"]["inputs"] = [dict(spec) for spec in FOLDED_INPUTS]
+    rewrite(artifact_dir, document)
+    assert len(open_artifact(artifact_dir).manifest.graph.inputs) == len(FOLDED_INPUTS)
+    document["graph"]["inputs"][index]["dims"] = dims
+    rewrite(artifact_dir, document)
+    assert f"artifact.json: graph.{message}" in refusal_of(artifact_dir)
 
 
 @pytest.mark.parametrize(("path", "value", "message"), MANIFEST_MUTATIONS)

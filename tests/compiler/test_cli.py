@@ -72,8 +72,16 @@ def refusal(
             "--threads: expected a whole number from 1 to 4096, found 99999",
         ),
         (
-            ("model", "x", "--out", "o", "--task", "reranker"),
-            "--task: reranker is not compiled by this release",
+            ("model", "x", "--out", "o", "--task", "decision"),
+            "--task: decision is not compiled by this release; it compiles embedding, sparse, ",
+        ),
+        (
+            ("model", "x", "--out", "o", "--task", "rerank"),
+            "--task: expected one of embedding, sparse, late_interaction, reranker, classifier, ",
+        ),
+        (
+            ("model", "x", "--out", "o", "--task", "embedding", "--pooling", "splade"),
+            "--pooling: splade makes sparse vectors and stands alone",
         ),
         (("model", "x", "--out", "o", "--target", "cpu"), "--target: unknown target 'cpu'"),
         (
@@ -162,6 +170,7 @@ def test_every_flag_reaches_the_request(
         str(tmp_path / "k"),
     ]
     arguments += ["--embed-limit-mb", "0", "--config", str(config)]
+    arguments += ["--yes-token", "true", "--no-token", "false"]
     assert call(monkeypatch, *arguments) == 0
     assert pipeline.request == CompileRequest(
         checkpoint="ckpt",
@@ -171,6 +180,8 @@ def test_every_flag_reaches_the_request(
         revision="r",
         task=Kind.EMBEDDING,
         pooling=(PoolingMode.MEAN, PoolingMode.CLS),
+        yes_token="true",
+        no_token="false",
         max_sequence_length=128,
         labels={"k": "v", "l": "w"},
         kernel_cache=tmp_path / "k",

@@ -11,6 +11,7 @@ from infinity_v3.compiler.request import CompileRequest
 
 Flags = dict[str, tuple[str, ...]]
 REQUIRED: Flags = {"checkpoint": ("ckpt",), "out": ("out",)}
+KINDS = "embedding, sparse, late_interaction, reranker, classifier, token_classifier"
 
 
 def resolve(
@@ -158,16 +159,24 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
         ('name = "a"\nname = "b"', "is not valid TOML"),
         (
             'task = "embeddings"',
-            "task: expected embedding, found 'embeddings'; did you mean embedding?",
+            f"task: expected one of {KINDS}, found 'embeddings'; did you mean embedding?",
         ),
         (
-            'task = "reranker"',
-            "--task: reranker is not compiled by this release; it compiles embedding",
+            'task = "decision"',
+            f"--task: decision is not compiled by this release; it compiles {KINDS}\n",
         ),
         ("port = 7997", "compile.toml: port: unknown key\n"),
-        ('task = "rerank"', "task: expected embedding, found 'rerank'\n"),
+        (
+            'task = "rerank"',
+            f"task: expected one of {KINDS}, found 'rerank'; did you mean reranker?",
+        ),
+        ('task = "zzz"', f"task: expected one of {KINDS}, found 'zzz'\n"),
         ('pooling = "meen"', "'meen'; did you mean mean?"),
-        ('pooling = ["splade"]', "--pooling: splade makes sparse vectors"),
+        ('pooling = ["splade", "cls"]', "--pooling: splade makes sparse vectors and stands alone"),
+        (
+            'task = "embedding"\npooling = ["splade"]',
+            "--pooling: splade makes sparse vectors and stands alone",
+        ),
         ('pooling = ["cls", "cls"]', "--pooling: cls is given twice"),
         (
             "max-sequence-length = 0",
@@ -179,6 +188,28 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
 def test_what_a_file_may_not_say(tmp_path: Path, text: str, message: str) -> None:
     told = (refusal(config=toml(tmp_path, text)), without_flags(tmp_path))
     assert any(message in f"{sentence}\n" for sentence in told)
+
+
+@pytest.mark.parametrize("kind", KINDS.split(", "))
+def test_every_kind_that_is_compiled_may_be_asked_for(tmp_path: Path, kind: str) -> None:
+    request = resolve(config=toml(tmp_path, f'task = "{kind}"')).request
+    assert request.task is not None
+    assert request.task.value == kind
+    assert request.asked_kind is request.task
+
+
+def test_splade_asks_for_sparse_vectors(tmp_path: Path) -> None:
+    request = resolve(config=toml(tmp_path, 'pooling = ["splade"]')).request
+    assert (request.task, request.asked_kind) == (None, Kind.SPARSE)
+    request = resolve(config=toml(tmp_path, 'pooling = ["splade"]\ntask = "sparse"')).request
+    assert request.asked_kind is Kind.SPARSE
+
+
+def test_the_words_of_a_reranker_may_be_given_anywhere(tmp_path: Path) -> None:
+    config = toml(tmp_path, 'yes-token = "true"\nno-token = "false"')
+    environ = {"INFINITY_COMPILE_NO_TOKEN": "wrong"}
+    request = resolve(config=config, environ=environ).request
+    assert (request.yes_token, request.no_token) == ("true", "wrong")
 
 
 def without_flags(tmp_path: Path) -> str:

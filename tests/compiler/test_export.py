@@ -12,18 +12,15 @@ from infinity_v3.artifacts.manifest import PoolingMode, Precision
 from infinity_v3.compiler.export import LIMITS, TORCH_DTYPES, ExportedModel, export_packed
 from infinity_v3.compiler.heads import PoolingHead
 from infinity_v3.compiler.operators import ATTENTION, POOL
-from infinity_v3.compiler.packed import (
-    ATTENTION_NAME,
-    PackedModel,
-    PackedModelWithoutTypes,
-    PackedModelWithTypes,
-    install_packed_attention,
-)
-from infinity_v3.compiler.reference import load_encoder
+from infinity_v3.compiler.packed import PackedModel, install_packed_attention
+from infinity_v3.compiler.reference import ModelClass, ModelSource, load_model
 from tiny_checkpoints import make_tiny_checkpoint
 
 NUM_LAYERS = 2
 NAMES = ("pooled", "pooled_cls", "hidden")
+TYPED = ("input_ids", "position_ids", "token_type_ids", "cu_seqlens")
+UNTYPED = ("input_ids", "position_ids", "cu_seqlens")
+FOLDED = (*UNTYPED, "rows")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +34,11 @@ def distilbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_checkpoint("distilbert", path, max_positions=24)
 
 
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_checkpoint("llama", tmp_path_factory.mktemp("llama") / "checkpoint")
+
+
 @pytest.fixture(scope="module", params=list(TORCH_DTYPES), ids=lambda precision: precision.value)
 def exported(request: pytest.FixtureRequest, bert: Path) -> ExportedModel:
     return export(packed(bert, precision=request.param), precision=request.param)
@@ -46,13 +48,17 @@ def packed(
     checkpoint: Path,
     *,
     precision: Precision = Precision.FLOAT32,
-    attention: str = ATTENTION_NAME,
-    has_types: bool = True,
+    input_names: tuple[str, ...] = TYPED,
 ) -> PackedModel:
     install_packed_attention()
-    encoder = load_encoder(checkpoint, dtype=TORCH_DTYPES[precision], attention=attention)
+    encoder = load_model(
+        ModelSource(path=checkpoint),
+        ModelClass.ENCODER,
+        dtype=TORCH_DTYPES[precision],
+        is_packed=True,
+    )
     head = PoolingHead([(PoolingMode.MEAN,), (PoolingMode.CLS,)], [])
-    return (PackedModelWithTypes if has_types else PackedModelWithoutTypes)(encoder, head).eval()
+    return PackedModel(encoder, head, input_names).eval()
 
 
 def export(
@@ -71,16 +77,20 @@ def export(
     )
 
 
-def make_inputs(lengths: list[int], *, has_types: bool = True) -> dict[str, Tensor]:
+def make_inputs(lengths: list[int], input_names: tuple[str, ...] = TYPED) -> tuple[Tensor, ...]:
+    """In call order; where the graph folds, texts of the same first tokens share the first half."""
     generator = torch.Generator().manual_seed(sum(lengths))
     ids = torch.randint(5, 100, (sum(lengths),), generator=generator)
-    inputs = {
+    bounds = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+    tensors = {
         "input_ids": ids,
         "position_ids": torch.cat([torch.arange(length) for length in lengths]),
         "token_type_ids": torch.zeros_like(ids),
-        "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0).to(torch.int32),
+        "cu_seqlens": bounds,
+        "key_counts": bounds.diff(),
+        "rows": torch.arange(len(ids)),
     }
-    return inputs if has_types else {k: v for k, v in inputs.items() if k != "token_type_ids"}
+    return tuple(tensors[name] for name in input_names)
 
 
 def test_the_signature_is_the_packed_contract(exported: ExportedModel) -> None:
@@ -112,8 +122,8 @@ def test_sizes_are_free(exported: ExportedModel, bert: Path, lengths: list[int])
     model = packed(bert, precision=exported.precision)
     inputs = make_inputs(lengths)
     with torch.inference_mode():
-        expected = model(**inputs)
-        found = exported.program.module()(**inputs)
+        expected = model(*inputs)
+        found = exported.program.module()(*inputs)
     assert [tuple(x.shape) for x in found] == [(len(lengths), 32)] * 2 + [(sum(lengths), 32)]
     atol = 1e-5 if exported.precision is Precision.FLOAT32 else 0.1
     for x, y in zip(found, expected, strict=True):
@@ -122,20 +132,64 @@ def test_sizes_are_free(exported: ExportedModel, bert: Path, lengths: list[int])
 
 
 def test_an_encoder_without_token_types_and_with_few_positions(distilbert: Path) -> None:
-    model = packed(distilbert, has_types=False)
+    model = packed(distilbert, input_names=UNTYPED)
     found = export(model, num_positions=24)
-    names = [spec.name for spec in found.graph.inputs]
-    assert names == ["input_ids", "position_ids", "cu_seqlens"]
-    inputs = make_inputs([24, 1, 24, 3], has_types=False)
+    assert tuple(spec.name for spec in found.graph.inputs) == UNTYPED
+    inputs = make_inputs([24, 1, 24, 3], UNTYPED)
     with torch.inference_mode():
-        difference = found.program.module()(**inputs)[-1] - model(**inputs)[-1]
+        difference = found.program.module()(*inputs)[-1] - model(*inputs)[-1]
     assert difference.abs().max() <= 1e-5
+
+
+def test_a_graph_that_folds_has_stored_and_packed_tokens(llama: Path) -> None:
+    model = packed(llama, input_names=FOLDED)
+    found = export(model)
+    assert [(spec.name, spec.dtype, spec.dims) for spec in found.graph.inputs] == [
+        ("input_ids", "int64", ("N",)),
+        ("position_ids", "int64", ("N",)),
+        ("cu_seqlens", "int32", ("B+1",)),
+        ("rows", "int64", ("T",)),
+    ]
+    assert [spec.dims[0] for spec in found.graph.outputs] == ["B", "B", "T"]
+    inputs = make_inputs([9, 1, 30], FOLDED)
+    with torch.inference_mode():
+        whole = found.program.module()(*inputs)
+    assert [len(output) for output in whole] == [3, 3, 40]
+
+
+@pytest.mark.parametrize("shared", [1, 6, 7])
+def test_tokens_that_are_stored_once_give_the_same_vectors(llama: Path, shared: int) -> None:
+    # Two texts of seven tokens, the first `shared` of them equal.
+    program = export(packed(llama, input_names=FOLDED)).program.module()
+    ids, positions, bounds, rows = make_inputs([7, 7], FOLDED)
+    ids[7 : 7 + shared] = ids[:shared]
+    kept = torch.cat([torch.arange(7), torch.arange(7 + shared, 14)])
+    rows_shared = torch.cat([torch.arange(7), torch.arange(shared), torch.arange(7, 14 - shared)])
+    with torch.inference_mode():
+        expected = program(ids, positions, bounds, rows)
+        found = program(ids[kept], positions[kept], bounds, rows_shared)
+    for x, y in zip(found, expected, strict=True):
+        assert x.shape == y.shape
+        assert (x - y).abs().max() <= 1e-5
+
+
+def test_key_counts_have_one_number_per_text(bert: Path) -> None:
+    names = (*TYPED, "key_counts")
+    found = export(packed(bert, input_names=names)).graph.inputs
+    assert [(spec.name, spec.dtype, spec.dims) for spec in found][-1] == (
+        "key_counts",
+        "int32",
+        ("B",),
+    )
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_attention_that_was_not_packed_is_refused(bert: Path, attention: str) -> None:
+    model = packed(bert)
+    config: Any = model.encoder.config
+    config._attn_implementation = attention
     with pytest.raises(RefusedError) as refusal:
-        export(packed(bert, attention=attention))
+        export(model)
     message = str(refusal.value)
     assert "holds 0 packed attention operators, expected one for each of the 2 layers" in message
     assert refusal.value.exit_code == 3

@@ -10,6 +10,7 @@ import pytest
 from infinity_v3.artifacts.codec import encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.host import HostCapabilities
+from infinity_v3.artifacts.manifest import Heads, LateInteraction, ScoreActivation
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.inspection import (
     inspect_artifact,
@@ -65,6 +66,50 @@ def test_the_table_says_it_all(sample_artifact: Artifact) -> None:
         line.startswith(f"targets/{TARGET}/model.so {engine.num_bytes} B ") for line in lines
     )
     assert not any("None" in line for line in lines)
+
+
+HEADS: list[tuple[Heads, list[str]]] = [
+    (
+        Heads(labels=("cat", "dog"), activation=ScoreActivation.SOFTMAX),
+        ["labels cat, dog", "activation softmax"],
+    ),
+    (
+        Heads(labels=tuple(f"L{i}" for i in range(20)), activation=ScoreActivation.SIGMOID),
+        ["labels L0, L1, L2, L3, L4, L5, L6, L7 and 12 more", "activation sigmoid"],
+    ),
+    (
+        Heads(labels=("Yes",), opposite_label="No", activation=ScoreActivation.SIGMOID),
+        ["labels Yes against No", "activation sigmoid"],
+    ),
+    (
+        Heads(
+            dimensions=128,
+            normalize=True,
+            late_interaction=LateInteraction(
+                query_length=32, document_length=180, query_expansion_id=103, skipped_ids=(5, 6)
+            ),
+        ),
+        [
+            "dimensions 128",
+            "normalized yes",
+            "queries cut to 32 tokens",
+            "documents cut to 180 tokens",
+            "expansion filled up with token 103, not seen by the others",
+            "skipped 2 tokens of documents get no vector",
+        ],
+    ),
+    (Heads(late_interaction=LateInteraction(document_length=9)), ["documents cut to 9 tokens"]),
+]
+
+
+@pytest.mark.parametrize(("heads", "expected"), HEADS)
+def test_the_table_says_what_heads_do(
+    sample_artifact: Artifact, heads: Heads, expected: list[str]
+) -> None:
+    manifest = replace(sample_artifact.manifest, heads=heads)
+    lines = table(replace(sample_artifact, manifest=manifest), ABLE)
+    start = lines.index("heads") + 1
+    assert lines[start : start + len(expected) + 1] == [*expected, ""]
 
 
 def test_the_table_says_what_the_host_lacks(sample_artifact: Artifact) -> None:

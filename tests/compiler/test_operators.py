@@ -49,7 +49,7 @@ class EveryOperator(nn.Module):
         pos_key, pos_query = (positions, -positions) if self.has_options else (None, None)
         term_bias = self.vocabulary.bias if self.has_options else None
         mode = POOL_MODES[PoolingMode.WEIGHTED_MEAN]
-        attended = ops.varlen_attention(x, x, x, cu, bias, table, True, -1, 0.3, 2.0)
+        attended = ops.varlen_attention(x, x, x, cu, bias, table, None, True, -1, 0.3, 2.0)
         return (
             attended,
             ops.segment_pool(hidden, cu, table, mode),
@@ -131,7 +131,8 @@ def test_the_attention_reference_computes_what_the_kernel_does(
     bias, rows = (x[name] if name in options else None for name in ("bias", "rows"))
     for causal, window, softcap in ((True, -1, 0.0), (True, 3, 1.0), ("rows" in options, -1, 2.0)):
         expected = torch.ops.infinity.varlen_attention(
-            *(x["q"], x["k"], x["v"], cu_seqlens(lengths), bias, rows, causal, window, 0.3, softcap)
+            *(x["q"], x["k"], x["v"], cu_seqlens(lengths), bias, rows, None),
+            *(causal, window, 0.3, softcap),
         )
         found = kernels.attention(
             [x["q"], x["k"], x["v"]],
@@ -189,7 +190,7 @@ def test_an_export_refuses_dtypes_that_the_kernels_would() -> None:
     cu = torch.empty(3, dtype=torch.int32, device="meta")
     wrong = torch.empty(2, 5, dtype=torch.bfloat16, device="meta")
     with pytest.raises(TypeError, match=r"^distance_bias: expected torch.float32"):
-        ops.varlen_attention(x, x, x, cu, wrong, None, False, -1, 0.3, 0.0)
+        ops.varlen_attention(x, x, x, cu, wrong, None, None, False, -1, 0.3, 0.0)
     with pytest.raises(TypeError, match=r"^rows: expected torch.int64"):
         ops.segment_pool(x[:, 0], cu, cu, 0)
     with pytest.raises(TypeError, match=r"^delta: expected torch.int32"):

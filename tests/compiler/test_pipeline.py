@@ -11,8 +11,9 @@ import pytest
 from compiled import COMPILE_TIMEOUT_S, CompiledArtifacts, compile_checkpoint
 from infinity_v3.artifacts.codec import decode_manifest
 from infinity_v3.artifacts.errors import UsageError
-from infinity_v3.artifacts.manifest import Kind, PoolingMode
+from infinity_v3.artifacts.manifest import Kind, Pooling, PoolingMode
 from infinity_v3.artifacts.store import Artifact, open_artifact
+from infinity_v3.compiler.engines import input_names
 from infinity_v3.compiler.pipeline import CompilePlan, plan_compile
 from infinity_v3.compiler.progress import SilentProgress
 from infinity_v3.compiler.request import CompileRequest
@@ -39,8 +40,8 @@ def wrong(*arguments):
 reference_outputs.compute_reference = wrong
 """
 UNPACKED_ATTENTION = """
-from infinity_v3.compiler import engines
-engines.ATTENTION_NAME = "sdpa"
+from infinity_v3.compiler import packed, reference
+reference.PACKED_ATTENTION = "sdpa"
 """
 MAIN = "\nfrom infinity_v3.compiler.cli import main\nmain()\n"
 
@@ -65,6 +66,10 @@ def plan(checkpoint: Path, **options: object) -> CompilePlan:
         **options,  # type: ignore[arg-type]  # fields by name
     )
     return plan_compile(request, SilentProgress())
+
+
+def pooling_of(found: CompilePlan) -> Pooling | None:
+    return found.task.heads.pooling
 
 
 def run_with(sabotage: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -181,8 +186,11 @@ def test_a_plan_has_every_target_of_the_host(tmp_path: Path) -> None:
     found = plan(make_tiny_checkpoint("roberta", tmp_path / "roberta", pooling=("cls", "max")))
     assert [target.name for target in found.targets] == [target.name for target in HOST_TARGETS]
     assert (found.limit.rule.max_tokens, found.limit.position_offset) == (512, 2)
-    assert found.head.modes == (PoolingMode.CLS, PoolingMode.MAX)
-    assert found.head.dimensions == 64
+    assert found.kind is Kind.EMBEDDING
+    assert found.task.outputs == ("pooled", "hidden")
+    assert pooling_of(found) == Pooling(modes=(PoolingMode.CLS, PoolingMode.MAX))
+    assert found.task.heads.dimensions == 64
+    assert (found.is_causal, found.has_token_types) == (False, False)
     assert found.warnings == ()
 
 
@@ -194,9 +202,31 @@ def test_a_plan_follows_the_request(tmp_path: Path) -> None:
         max_sequence_length=100,
     )
     assert [target.name for target in found.targets] == [FLOAT32_TARGET]
-    assert found.head.modes == (PoolingMode.CLS,)
-    assert found.head.alternatives == (PoolingMode.MAX, PoolingMode.MEAN)
+    assert pooling_of(found) == Pooling(
+        modes=(PoolingMode.CLS,), alternatives=(PoolingMode.MAX, PoolingMode.MEAN)
+    )
+    assert found.task.outputs == ("pooled", "pooled_max", "pooled_mean", "hidden")
+    assert found.has_token_types
     assert found.limit.rule.max_tokens == 100
+
+
+def test_a_causal_plan_folds(tmp_path: Path) -> None:
+    checkpoint = make_tiny_checkpoint("llama", tmp_path / "llama", pooling=("last-token",))
+    found = plan(checkpoint)
+    assert found.is_causal
+    assert input_names(found) == ("input_ids", "position_ids", "cu_seqlens", "rows")
+
+
+@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
+def test_a_head_with_more_rows_than_labels_is_refused(tmp_path: Path, head: str) -> None:
+    checkpoint = make_tiny_checkpoint(
+        "bert", tmp_path / "bert", head=head, num_labels=3, pooling=None
+    )
+    assert plan(checkpoint).task.heads.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    names = {"0": "a", "1": "b"}
+    set_json_key(checkpoint / "config.json", "id2label", names)
+    with pytest.raises(UsageError, match=r"id2label: expected 3 labels, .* found 2"):
+        plan(checkpoint)
 
 
 def test_what_was_assumed_is_a_warning(tmp_path: Path) -> None:
@@ -223,6 +253,9 @@ def test_tokens_beyond_the_models_table_are_a_warning(tmp_path: Path) -> None:
         ({"max_sequence_length": 513}, "--max-sequence-length: expected 3 to 512"),
         ({"targets": ("cpu-x86_64-avx512-f64",)}, "unknown target 'cpu-x86_64-avx512-f64'"),
         ({"revision": "main"}, "--revision main: belongs to a hub id"),
+        ({"task": Kind.CLASSIFIER}, "can't be compiled as classifier, which needs a sequence"),
+        ({"task": Kind.RERANKER}, "can't be compiled as reranker, which needs a sequence"),
+        ({"pooling": (PoolingMode.SPLADE,)}, "can't be compiled as sparse, which needs a masked"),
     ],
 )
 def test_a_plan_refuses_what_cannot_be_compiled(

@@ -1,6 +1,8 @@
 """The inputs that every engine is verified on."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from infinity_v3.compiler.probes import Probes, make_probes
 from tiny_checkpoints import FAMILIES
 from tiny_tokenizers import build_tokenizer
 
+T = TypeVar("T")
 VOCAB_SIZE = 200
 
 
@@ -49,18 +52,67 @@ def test_the_same_checkpoint_meets_the_same_probes(tokenizer_file: Path) -> None
     assert first.batches == second.batches
 
 
-def test_the_digest_covers_ids_lengths_and_batches(tokenizer_file: Path) -> None:
+def test_the_digest_covers_all_that_is_run(tokenizer_file: Path) -> None:
     probes = probes_of(tokenizer_file, 64)
     changed = [ids.copy() for ids in probes.ids]
     changed[3][0] += 1
     cut = [probes.ids[0][:-1], *probes.ids[1:]]
+    zeros = np.zeros_like(probes.ids[2])
     others = [
-        Probes(ids=tuple(changed), batches=probes.batches, referenced=probes.referenced),
-        Probes(ids=tuple(cut), batches=probes.batches, referenced=probes.referenced),
-        Probes(ids=probes.ids, batches=probes.batches[1:], referenced=probes.referenced),
+        replace(probes, ids=tuple(changed)),
+        replace(probes, ids=tuple(cut)),
+        replace(probes, types=with_one(probes.types, zeros + 1)),
+        replace(probes, types=with_one(probes.types, zeros + 2)),
+        replace(probes, key_counts=with_one(probes.key_counts, 1)),
+        replace(probes, key_counts=with_one(probes.key_counts, 2)),
+        replace(probes, batches=probes.batches[1:]),
         probes_of(tokenizer_file, 63),
     ]
-    assert len({probes.digest, *(other.digest for other in others)}) == 5
+    assert len({probes.digest, *(other.digest for other in others)}) == len(others) + 1
+
+
+def with_one(values: tuple[T, ...], value: T) -> tuple[T, ...]:
+    """The same with another third value."""
+    return (*values[:2], value, *values[3:])
+
+
+def test_types_are_those_of_pairs_in_every_other_probe(tokenizer_file: Path) -> None:
+    plain = probes_of(tokenizer_file, 64)
+    assert set(plain.types) == {None}
+    typed = make_probes(
+        tokenizer_file,
+        vocab_size=VOCAB_SIZE,
+        max_tokens=64,
+        avoid=frozenset({0}),
+        has_token_types=True,
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(plain.ids, typed.ids, strict=True))
+    assert typed.digest != plain.digest
+    for position, (ids, types) in enumerate(zip(typed.ids, typed.types, strict=True)):
+        assert (types is None) == (position % 2 == 0)
+        if types is not None:
+            assert types.shape == ids.shape
+            assert types.tolist() == sorted(types.tolist())
+            assert set(types.tolist()) == ({0, 1} if len(ids) > 1 else {1})
+
+
+def test_every_third_probe_hides_its_last_tokens(tokenizer_file: Path) -> None:
+    plain = probes_of(tokenizer_file, 64)
+    assert set(plain.key_counts) == {None}
+    hiding = make_probes(
+        tokenizer_file,
+        vocab_size=VOCAB_SIZE,
+        max_tokens=64,
+        avoid=frozenset({0}),
+        has_key_counts=True,
+    )
+    hidden = 0
+    for position, (ids, count) in enumerate(zip(hiding.ids, hiding.key_counts, strict=True)):
+        assert (count is None) == (position % 3 != 2)
+        if count is not None:
+            assert 1 <= count <= len(ids)
+            hidden += count < len(ids)
+    assert hidden >= 3
 
 
 @pytest.mark.parametrize("max_tokens", [3, 8, 100, 512, 2048])

@@ -5,13 +5,14 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from compiled import CompiledArtifacts, infinity_compile
+from compiled import CompiledArtifacts, compile_checkpoint, infinity_compile
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.artifacts.store import Artifact, open_artifact
@@ -30,6 +31,12 @@ from tiny_artifacts import (
     Recipe,
     TinyArtifact,
     make_artifact,
+)
+from tiny_checkpoints import make_tiny_checkpoint
+from tiny_retrievers import (
+    make_colbert_checkpoint,
+    make_splade_checkpoint,
+    make_yes_no_reranker_checkpoint,
 )
 
 ABORTING = "#include <cstdlib>\n__attribute__((constructor)) static void die() { std::abort(); }\n"
@@ -95,6 +102,75 @@ def test_a_fresh_artifact_verifies(compiled_artifact: CompiledArtifacts, recipe:
             assert report["figures"]["pooled.max_abs"] <= 2e-5
             assert report["figures"]["hidden.batch_max_abs"] <= 1e-5
         assert report["figures"]["pooled.min_cosine"] >= 0.999
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A checkpoint of another kind.
+
+    Attributes:
+        make: writes the checkpoint.
+        options: of its compile.
+        figures: what is reported of its output beside cosine and difference.
+    """
+
+    make: Callable[[Path], Path]
+    options: tuple[str, ...] = ()
+    output: str = "logits"
+    figures: frozenset[str] = frozenset({"max_probability", "batch_max_probability"})
+
+
+def classifier(path: Path) -> Path:
+    return make_tiny_checkpoint(
+        "bert",
+        path,
+        head="SequenceClassification",
+        pooling=None,
+        num_labels=3,
+        num_layers=1,
+        max_positions=64,
+    )
+
+
+CASES = {
+    "classifier": Case(make=classifier),
+    "sparse": Case(
+        make=lambda path: make_splade_checkpoint("distilbert", path),
+        output="sparse",
+        figures=frozenset(),
+    ),
+    "late-interaction": Case(
+        make=lambda path: make_colbert_checkpoint("distilbert", path),
+        output="token_vectors",
+        figures=frozenset(),
+    ),
+    "yes-no": Case(
+        make=lambda path: make_yes_no_reranker_checkpoint("qwen3", path),
+        options=("--task", "reranker", "--yes-token", "Ġquery", "--no-token", "yes"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_is_verified_as_it_was_compiled(
+    compiled_artifact: CompiledArtifacts, name: str
+) -> None:
+    case = CASES[name]
+    checkpoint = compiled_artifact(f"verify-{name}.checkpoint", case.make)
+    options = ("--target", FLOAT32_TARGET, *case.options)
+    path = compiled_artifact(
+        f"verify-{name}", lambda out: compile_checkpoint(checkpoint, out, *options)
+    )
+    done = infinity_compile("verify", path, "--checkpoint", checkpoint, "--json")
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(done.stdout)["targets"]
+    recorded = json.loads((path / "build.json").read_bytes())["parity"][FLOAT32_TARGET]
+    assert report["figures"].keys() == recorded.keys()
+    assert case.figures <= {key.removeprefix(f"{case.output}.") for key in recorded}
+    (target,) = open_artifact(path).manifest.targets
+    assert report["probes_digest"] == target.parity.probes_digest
+    shown = infinity_compile("inspect", path)
+    assert shown.returncode == 0, shown.stderr
 
 
 def test_every_output_is_held_to_the_reference(compiled_artifact: CompiledArtifacts) -> None:

@@ -1,4 +1,4 @@
-"""Every head of bert and its closest relatives: checkpoint, artifact, HTTP, against the reference libraries."""
+"""From checkpoint to HTTP: every head of bert and its closest relatives."""
 
 import pytest
 

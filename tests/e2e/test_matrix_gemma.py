@@ -1,4 +1,4 @@
-"""Every head of Gemma decoders: checkpoint, artifact, HTTP, against the reference libraries."""
+"""From checkpoint to HTTP: every head of Gemma decoders."""
 
 import pytest
 

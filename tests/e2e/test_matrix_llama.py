@@ -1,4 +1,4 @@
-"""Every head of Llama and Mistral decoders: checkpoint, artifact, HTTP, against the reference libraries."""
+"""From checkpoint to HTTP: every head of Llama and Mistral decoders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every head of Qwen decoders: checkpoint, artifact, HTTP, against the reference libraries."""
+"""From checkpoint to HTTP: every head of Qwen decoders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every head of encoders whose attention knows distances: checkpoint, artifact, HTTP, against the reference libraries."""
+"""From checkpoint to HTTP: every head of encoders whose attention knows distances."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every head of encoders with rotary positions: checkpoint, artifact, HTTP, against the reference libraries."""
+"""From checkpoint to HTTP: every head of encoders with rotary positions."""
 
 import pytest
 

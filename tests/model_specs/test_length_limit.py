@@ -9,8 +9,14 @@ from sentence_transformers import SentenceTransformer
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import LengthRule
+from infinity_v3.compiler.export import LIMITS
 from infinity_v3.model_specs.hub_config import read_hub_config
-from infinity_v3.model_specs.length_limit import LengthLimit, length_limit, position_offset
+from infinity_v3.model_specs.length_limit import (
+    MOST_TOKENS,
+    LengthLimit,
+    length_limit,
+    position_offset,
+)
 from infinity_v3.model_specs.registry import match
 from reference_library import load_reference_model
 from tiny_checkpoints import FAMILIES, make_tiny_checkpoint, set_json_key, write_json
@@ -137,3 +143,39 @@ def test_stored_limit_without_room_is_refused(bert: Path) -> None:
     write_json(bert / "sentence_bert_config.json", {"max_seq_length": 2})
     with pytest.raises(UsageError, match=r"sentence_bert_config.json: expected room for"):
         limit_of(bert)
+
+
+def test_no_input_is_longer_than_a_batch(tmp_path: Path) -> None:
+    path = make_tiny_checkpoint("llama", tmp_path)
+    set_json_key(path / "config.json", "max_position_embeddings", 131072)
+    set_json_key(path / "tokenizer_config.json", "model_max_length", 131072)
+    limit = limit_of(path)
+    assert limit.rule == LengthRule(max_tokens=MOST_TOKENS, source="config.json")
+    assert limit.warnings == (
+        "config.json: max_position_embeddings 131072 is beyond the 32768 tokens of a batch; "
+        "32768 counts",
+    )
+    assert limit.position_rows == 131072
+    assert limit_of(path, MOST_TOKENS).rule.max_tokens == MOST_TOKENS
+    with pytest.raises(UsageError, match=r"expected \d+ to 32768 .* tokens of a batch"):
+        limit_of(path, MOST_TOKENS + 1)
+
+
+def test_a_stored_limit_beyond_a_batch_is_lowered_with_a_warning(tmp_path: Path) -> None:
+    path = make_tiny_checkpoint("llama", tmp_path, max_seq_length=65536)
+    set_json_key(path / "config.json", "max_position_embeddings", 131072)
+    (warning,) = limit_of(path).warnings
+    assert "sentence_bert_config.json: max_seq_length 65536 is beyond the 32768 tokens" in warning
+
+
+def test_the_tokenizer_does_not_widen_the_positions(tmp_path: Path) -> None:
+    path = make_tiny_checkpoint("qwen3", tmp_path)
+    set_json_key(path / "config.json", "max_position_embeddings", MOST_TOKENS)
+    set_json_key(path / "tokenizer_config.json", "model_max_length", 131072)
+    limit = limit_of(path)
+    assert limit.rule == LengthRule(max_tokens=MOST_TOKENS, source="config.json")
+    assert limit.warnings == ()
+
+
+def test_engines_take_batches_of_that_many_tokens() -> None:
+    assert LIMITS.max_tokens == MOST_TOKENS

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.model_specs.embedding_head import resolve_embedding_head
 from infinity_v3.model_specs.hub_config import read_hub_config
+from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.length_limit import length_limit
 from infinity_v3.model_specs.registry import match
 from tiny_checkpoints import TinyDense, make_tiny_checkpoint
@@ -69,15 +71,16 @@ def read_everything(path: Path) -> bool:
     try:
         config = read_hub_config(path)
         spec = match(config)
+        kind = resolve_kind(config, spec, None, None)
         limit = length_limit(config, spec)
-        head = resolve_embedding_head(config, spec)
+        width = resolve_embedding_head(config, spec).dimensions if kind is Kind.EMBEDDING else 1
     except UsageError as error:
         is_one_sentence = "\n" not in str(error) and len(str(error)) < 1500
         if not is_one_sentence:
             raise
         return False
     assert 1 <= limit.rule.max_tokens <= limit.position_rows - limit.position_offset
-    assert head.dimensions >= 1
+    assert width >= 1
     return True
 
 

@@ -1,6 +1,5 @@
 """The right family is chosen, and a checkpoint that can't be compiled is refused by name."""
 
-import inspect
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,9 @@ import pytest
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.model_specs.hub_config import read_hub_config
-from infinity_v3.model_specs.registry import SPECS, match, pad_token_id
+from infinity_v3.model_specs.kind import resolve_kind
+from infinity_v3.model_specs.registry import SPECS, attends_causally, match, pad_token_id
+from infinity_v3.model_specs.spec import ModelSpec
 from reference_library import default_config, load_reference_model
 from tiny_checkpoints import (
     FAMILIES,
@@ -17,11 +18,35 @@ from tiny_checkpoints import (
     remove_json_key,
     set_json_key,
 )
+from tiny_families import TINY_FAMILIES
+
+FAMILY_OF_RECIPE = {
+    "deberta-v2-conv": "deberta-v2",
+    "ultrabert-windows": "ultrabert",
+    "new": "gte",
+    "jina_embeddings_v3": "jina-v3",
+    "llama_bidirec": "llama",
+    "nemotron-embedding": "ministral3",
+    "gemma3_text": "gemma3",
+    "embeddinggemma": "gemma3",
+}
+"""Tiny families whose name is not that of their family."""
+SEE_BOTH_WAYS = ("llama_bidirec", "nemotron-embedding", "embeddinggemma")
+
+
+def family_of(path: Path) -> ModelSpec:
+    return match(read_hub_config(path))
+
+
+def kind_of(path: Path, task: Kind | None = None) -> Kind:
+    config = read_hub_config(path)
+    return resolve_kind(config, match(config), task, None)
 
 
 def refusal(path: Path, task: Kind | None = None) -> str:
+    """What is said of a checkpoint that has no family, or of no use in its family."""
     with pytest.raises(UsageError) as caught:
-        match(read_hub_config(path), task=task)
+        kind_of(path, task)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -42,22 +67,59 @@ def test_each_family_is_found_by_its_model_type(checkpoints: dict[str, Path], fa
 
 def test_no_model_type_belongs_to_two_families() -> None:
     names = [name for spec in SPECS for name in spec.model_types]
-    assert sorted(names) == sorted(FAMILIES)
+    assert len(names) == len(set(names))
+    assert set(FAMILIES) < set(names)
+    families = [spec.family for spec in SPECS]
+    assert len(families) == len(set(families))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.family)
+def test_no_architecture_hides_a_longer_one(spec: ModelSpec) -> None:
+    # The first prefix that fits is cut off, and what is left must be the head.
+    for position, name in enumerate(spec.architectures):
+        assert not any(name.startswith(earlier) for earlier in spec.architectures[:position])
+
+
+@pytest.mark.parametrize("name", TINY_FAMILIES)
+def test_every_family_that_is_written_as_its_public_checkpoints_are_is_found(
+    tmp_path: Path, name: str
+) -> None:
+    path = make_tiny_checkpoint(name, tmp_path / name)
+    spec = family_of(path)
+    expected = FAMILY_OF_RECIPE.get(name, name)
+    assert spec.family.replace("_", "-") == expected.replace("_", "-")
+    assert kind_of(path) is Kind.EMBEDDING
+    config = read_hub_config(path)
+    assert attends_causally(config, spec) is (spec.is_causal and name not in SEE_BOTH_WAYS)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_facts_of_a_family_are_those_of_its_class_in_transformers(
     checkpoints: dict[str, Path], family: str
 ) -> None:
-    spec = match(read_hub_config(checkpoints[family]))
+    spec = family_of(checkpoints[family])
     model = load_reference_model(checkpoints[family])
     assert type(model).__name__ == f"{spec.architectures[0]}Model"
-    rows = dict(model.named_parameters())[spec.position_table].shape[0]
+    (rows,) = [
+        parameter.shape[0]
+        for name, parameter in model.named_parameters()
+        if name.endswith("position_embeddings.weight")
+    ]
     assert rows == read_hub_config(checkpoints[family]).model.max_position_embeddings
-    assert spec.has_pooler is ("add_pooling_layer" in inspect.signature(type(model)).parameters)
     assert spec.default_pad_token_id == default_config(family).pad_token_id
     takes_types = model.config.to_dict().get("type_vocab_size", 1) > 1
     assert spec.has_token_types is takes_types
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [spec for spec in SPECS if spec.positions_start_after_padding],
+    ids=lambda spec: spec.family,
+)
+def test_positions_that_start_after_padding_have_the_padding_of_transformers(
+    spec: ModelSpec,
+) -> None:
+    assert spec.default_pad_token_id == default_config(spec.model_types[0]).pad_token_id
 
 
 @pytest.mark.parametrize(
@@ -88,18 +150,29 @@ def test_generative_checkpoint_needs_a_task(tmp_path: Path) -> None:
     path = make_generative_checkpoint(tmp_path)
     message = refusal(path)
     assert '"LlamaForCausalLM" is generative' in message
-    assert "--task" in message
-    assert 'model_type "llama" is not supported' in refusal(path, Kind.EMBEDDING)
+    assert "--task embedding" in message
+    assert "--task reranker" in message
+    assert family_of(path).family == "llama"
+    for task in (Kind.EMBEDDING, Kind.RERANKER):
+        assert kind_of(path, task) is task
     remove_json_key(path / "config.json", "architectures")
     assert "--task" in refusal(path)
 
 
-@pytest.mark.parametrize("architecture", ["BertLMHeadModel", "BertForCausalLM"])
-def test_causal_head_on_an_encoder_family_is_refused(tmp_path: Path, architecture: str) -> None:
-    path = make_tiny_checkpoint("bert", tmp_path, pooling=None)
-    set_json_key(path / "config.json", "architectures", [architecture])
-    assert "--task" in refusal(path)
-    assert f'"{architecture}" is not supported' in refusal(path, Kind.EMBEDDING)
+def test_causal_head_on_an_encoder_family_needs_a_task(bert: Path) -> None:
+    (bert / "modules.json").unlink()
+    set_json_key(bert / "config.json", "architectures", ["BertForCausalLM"])
+    assert "--task" in refusal(bert)
+    assert kind_of(bert, Kind.EMBEDDING) is Kind.EMBEDDING
+    set_json_key(bert / "config.json", "is_decoder", True)
+    assert "config.json: is_decoder: expected false" in refusal(bert, Kind.EMBEDDING)
+
+
+def test_a_head_that_no_task_has_a_use_for_is_refused_by_name(bert: Path) -> None:
+    for name in ("BertLMHeadModel", "BertForQuestionAnswering", "BertForMultipleChoice"):
+        set_json_key(bert / "config.json", "architectures", [name])
+        for task in (None, Kind.EMBEDDING):
+            assert f'"{name}" can\'t be compiled as embedding, which needs' in refusal(bert, task)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -110,39 +183,103 @@ def test_pretraining_head_is_left_off_when_someone_says_it_embeds(
     message = refusal(path)
     assert 'ForMaskedLM" is a pre-training checkpoint' in message
     assert "--task embedding" in message
-    assert match(read_hub_config(path), task=Kind.EMBEDDING).family == family
+    assert "--task sparse" in message
+    for task in (Kind.EMBEDDING, Kind.SPARSE):
+        assert kind_of(path, task) is task
     make_tiny_checkpoint(family, path, head="MaskedLM")
-    assert match(read_hub_config(path)).family == family
+    assert kind_of(path) is Kind.EMBEDDING
 
 
-@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
-@pytest.mark.parametrize("task", [None, Kind.EMBEDDING])
-def test_classifiers_are_refused_by_name(tmp_path: Path, head: str, task: Kind | None) -> None:
-    path = make_tiny_checkpoint("roberta", tmp_path, head=head, pooling=None, num_labels=3)
-    message = refusal(path, task)
-    assert f'"RobertaFor{head}" is not supported' in message
-    assert "this release compiles embedding models" in message
+@pytest.mark.parametrize("name", TINY_FAMILIES)
+def test_heads_of_every_family_say_their_kind(tmp_path: Path, name: str) -> None:
+    kinds = {
+        "SequenceClassification": Kind.CLASSIFIER,
+        "TokenClassification": Kind.TOKEN_CLASSIFIER,
+    }
+    for head in [head for head in TINY_FAMILIES[name].heads if head in kinds]:
+        path = make_tiny_checkpoint(name, tmp_path / head, head=head, pooling=None, num_labels=3)
+        assert kind_of(path) is kinds[head]
+        if name not in ("gte", "new"):
+            message = refusal(path, Kind.EMBEDDING)
+            assert (
+                f"For{head}\" can't be compiled as embedding, which needs a bare model" in message
+            )
+
+
+def test_one_label_makes_a_reranker(tmp_path: Path) -> None:
+    path = make_tiny_checkpoint(
+        "roberta", tmp_path, head="SequenceClassification", pooling=None, num_labels=1
+    )
+    assert kind_of(path) is Kind.RERANKER
+    assert kind_of(path, Kind.CLASSIFIER) is Kind.CLASSIFIER
 
 
 def test_other_architecture_under_a_known_model_type_is_refused(bert: Path) -> None:
-    for name in ("JinaBertModel", "BertModelWithTricks", "NomicBertModel"):
+    for name in ("RobertaModel", "BertModelWithTricks", "NomicBertModel"):
         set_json_key(bert / "config.json", "architectures", [name])
         assert f'"{name}" is no bert model; expected a class such as BertModel' in refusal(bert)
 
 
 def test_checkpoint_without_architectures_is_taken_for_its_bare_encoder(bert: Path) -> None:
     remove_json_key(bert / "config.json", "architectures")
-    assert match(read_hub_config(bert)).family == "bert"
+    assert family_of(bert).family == "bert"
+    assert kind_of(bert) is Kind.EMBEDDING
 
 
-@pytest.mark.parametrize("task", [kind for kind in Kind if kind is not Kind.EMBEDDING])
-def test_other_tasks_are_refused(bert: Path, task: Kind) -> None:
-    assert f"--task: expected embedding, found {task.value}" in refusal(bert, task)
+@pytest.mark.parametrize(
+    "task", [kind for kind in Kind if kind not in (Kind.EMBEDDING, Kind.DECISION)]
+)
+def test_an_embedding_checkpoint_is_nothing_else(bert: Path, task: Kind) -> None:
+    message = refusal(bert, task)
+    assert f"can't be compiled as {task.value}" in message or f"--task {task.value}" in message
 
 
-def test_checkpoint_of_another_kind_is_refused(bert: Path) -> None:
+def test_a_task_that_is_not_compiled_is_refused_with_those_that_are(bert: Path) -> None:
+    message = refusal(bert, Kind.DECISION)
+    assert message.startswith("--task: decision is not compiled by this release; it compiles ")
+    assert "embedding" in message
+    assert "token_classifier" in message
+
+
+def test_a_checkpoint_of_another_class_needs_its_head(bert: Path) -> None:
+    # What the library says it is comes before what the modules look like.
     set_json_key(bert / "config_sentence_transformers.json", "model_type", "SparseEncoder")
-    assert 'found one of "SparseEncoder"' in refusal(bert)
+    assert "modules.json: expected Transformer, then SpladePooling; found" in refusal(bert)
+    (bert / "modules.json").unlink()
+    assert '"BertModel" can\'t be compiled as sparse' in refusal(bert)
+
+
+def test_code_of_a_checkpoint_is_only_passed_over_where_the_family_is_our_own(
+    tmp_path: Path,
+) -> None:
+    built_in = {spec.family for spec in SPECS if spec.is_built_in}
+    assert built_in
+    for name in ("bert", "new", "nomic_bert"):
+        path = make_tiny_checkpoint(name, tmp_path / name)
+        is_ours = family_of(path).family in built_in
+        set_json_key(path / "config.json", "auto_map", {"AutoModel": "modeling.Model"})
+        if is_ours:
+            assert family_of(path).is_built_in
+        else:
+            assert "auto_map: expected a model of transformers itself" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("position_embedding_type", "alibi"), ("architectures", ["JinaBertForMaskedLM"])],
+)
+def test_jina_bert_is_found_under_the_model_type_of_bert(
+    bert: Path, key: str, value: object
+) -> None:
+    set_json_key(bert / "config.json", key, value)
+    assert "jina" in family_of(bert).family
+
+
+def test_the_first_release_of_jina_v3_is_refused_with_its_conversion(roberta: Path) -> None:
+    config = roberta / "config.json"
+    set_json_key(config, "model_type", "xlm-roberta")
+    set_json_key(config, "position_embedding_type", "rotary")
+    assert "compile its conversion jinaai/jina-embeddings-v3-hf" in refusal(roberta)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from fake_artifact import make_manifest, make_target
 from fake_engine import WIDTH, FakeEngine
 from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError, UsageError
 from infinity_v3.artifacts.manifest import (
     Heads,
+    Kind,
+    LateInteraction,
     Limits,
+    PairTemplate,
     Pooling,
     PoolingMode,
     Prompts,
+    ScoreActivation,
     Target,
 )
 from infinity_v3.artifacts.profile import Profile, TargetProfile, write_profile
@@ -90,6 +95,142 @@ def test_facts_for_the_server(artifact: Artifact) -> None:
 def test_an_artifact_without_token_output(tmp_path: Path) -> None:
     model = load(make_artifact(tmp_path, graph=FakeEngine(outputs=("pooled",)).graph))
     assert model.info.capabilities == {"embed", "similarity", "tokenize"}
+
+
+KINDS: list[tuple[Kind, str, Heads, set[str]]] = [
+    (Kind.SPARSE, "sparse", Heads(), {"embed_sparse", "tokenize"}),
+    (
+        Kind.LATE_INTERACTION,
+        "token_vectors",
+        Heads(late_interaction=LateInteraction()),
+        {"embed", "embed_all", "tokenize"},
+    ),
+    (
+        Kind.RERANKER,
+        "logits",
+        Heads(labels=("relevance",), activation=ScoreActivation.SIGMOID),
+        {"rerank", "classify", "tokenize"},
+    ),
+    (
+        Kind.CLASSIFIER,
+        "logits",
+        Heads(labels=("a", "b"), activation=ScoreActivation.SOFTMAX, problem_type="x"),
+        {"classify", "tokenize"},
+    ),
+    (Kind.TOKEN_CLASSIFIER, "token_logits", Heads(), {"token_classify", "tokenize"}),
+]
+
+
+def load_kind(path: Path, kind: Kind, output: str, heads: Heads, width: int) -> LoadedModel:
+    engine = FakeEngine(outputs=(output,), width=width)
+    artifact = make_artifact(path, kind=kind, heads=heads, graph=engine.graph)
+    return load_model(artifact, make_target(), LoadSettings(), engine_loader=Loader(engine))
+
+
+@pytest.mark.parametrize(("kind", "output", "heads", "capabilities"), KINDS)
+def test_every_kind_has_its_output(
+    tmp_path: Path, kind: Kind, output: str, heads: Heads, capabilities: set[str]
+) -> None:
+    width = len(heads.labels) or WIDTH
+    model = load_kind(tmp_path, kind, output, heads, width)
+    assert (model.main_output, model.heads) == (output, heads)
+    assert model.info.capabilities == capabilities
+    assert model.info.problem_type == heads.problem_type
+    assert model.info.width == (WIDTH if kind is Kind.LATE_INTERACTION else None)
+    assert isinstance(model.engine, FakeEngine)
+    assert len(model.engine.batches) == 1
+
+
+def test_labels_without_names_are_numbered(tmp_path: Path) -> None:
+    model = load_kind(tmp_path, Kind.TOKEN_CLASSIFIER, "token_logits", Heads(), 3)
+    assert model.info.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+SIGMOID = ScoreActivation.SIGMOID
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "heads", "message"),
+    [
+        (Kind.CLASSIFIER, "logits", Heads(activation=SIGMOID, labels=("a",)), "labels: expected 3"),
+        (Kind.CLASSIFIER, "logits", Heads(), "activation: expected sigmoid, softmax or none"),
+        (Kind.RERANKER, "logits", Heads(activation=SIGMOID), "expected one logit of a reranker"),
+        (Kind.SPARSE, "pooled", Heads(), "expected 'sparse' .* as sparse models have"),
+        (Kind.DECISION, "pooled", Heads(), "kind: expected one of embedding, .*, found decision"),
+    ],
+)
+def test_an_artifact_that_lacks_what_its_kind_needs_is_refused(
+    tmp_path: Path, kind: Kind, output: str, heads: Heads, message: str
+) -> None:
+    with pytest.raises(RefusedError, match=message):
+        load_kind(tmp_path, kind, output, heads, 3)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "settings", "text", "name"),
+    [
+        (Prompts(), LoadSettings(), "", None),
+        (Prompts(), LoadSettings(default_prompt_name="query"), "", "query"),
+        (Prompts(named={"query": "q: "}, default="query"), LoadSettings(), "q: ", "query"),
+        (
+            Prompts(named={"query": "q: "}, default="query"),
+            LoadSettings(default_prompt="x"),
+            "x",
+            None,
+        ),
+    ],
+)
+def test_sides_of_late_interaction_are_always_prompts(
+    tmp_path: Path, prompts: Prompts, settings: LoadSettings, text: str, name: str | None
+) -> None:
+    engine = FakeEngine(outputs=("token_vectors",))
+    artifact = make_artifact(
+        tmp_path,
+        kind=Kind.LATE_INTERACTION,
+        heads=Heads(late_interaction=LateInteraction()),
+        graph=engine.graph,
+        prompts=prompts,
+    )
+    model = load_model(artifact, make_target(), settings, engine_loader=Loader(engine))
+    assert model.info.prompt_names == ("query", "document")
+    assert (model.prompts.text(None), model.prompts.name(None)) == (text, name)
+    assert model.prompts.name("document") == "document"
+
+
+def test_a_reranker_needs_room_beside_its_template(tmp_path: Path) -> None:
+    engine = FakeEngine(outputs=("logits",), width=1)
+    template = PairTemplate(
+        before="w5 w6 w7 ", between=" w8 ", after=" w9", adds_special_tokens=True
+    )
+    tokenizer = make_manifest().tokenizer
+    artifact = make_artifact(
+        tmp_path,
+        kind=Kind.RERANKER,
+        heads=Heads(activation=SIGMOID),
+        graph=engine.graph,
+        tokenizer=replace(tokenizer, pair_template=template),
+    )
+    settings = LoadSettings(sizes=SizeSettings(max_sequence_length=7))
+    with pytest.raises(UsageError, match="--max-sequence-length 7: expected at least 8"):
+        load_model(artifact, make_target(), settings, engine_loader=Loader(engine))
+
+
+def test_a_template_that_the_tokenizer_cannot_read_is_refused(tmp_path: Path) -> None:
+    engine = FakeEngine(outputs=("logits",), width=1)
+    template = PairTemplate(before="x ", between=" ", after="", adds_special_tokens=False)
+    artifact = make_artifact(
+        tmp_path,
+        kind=Kind.RERANKER,
+        heads=Heads(activation=SIGMOID),
+        graph=engine.graph,
+        tokenizer=replace(make_manifest().tokenizer, pair_template=template),
+    )
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="<unk>"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.save(str(artifact.path / artifact.manifest.tokenizer.file))
+    with pytest.raises(RefusedError, match=r"tokenizer\.pair_template: the tokenizer failed"):
+        load_model(artifact, make_target(), LoadSettings(), engine_loader=Loader(engine))
+    assert engine.is_closed
 
 
 def test_warm_up_is_one_short_call_of_every_output(artifact: Artifact) -> None:

@@ -199,9 +199,7 @@ def test_refused_before_the_engine_is_called(
 ) -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        model = fake_model(
-            engine, prompts=PromptTable(named={"query": "w7 ", "passage": "w8 "})
-        )
+        model = fake_model(engine, prompts=PromptTable(named={"query": "w7 ", "passage": "w8 "}))
         async with serving(engine, model=model) as service:
             error = await error_of(service.embed(request_))
             assert (error.kind, error.code, error.item) == (kind, code, item)
@@ -231,9 +229,7 @@ def test_prompts_are_counted_and_cut_with_the_text(
 ) -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        model = fake_model(
-            engine, prompts=PromptTable(named={"query": "w7 "}, default=default)
-        )
+        model = fake_model(engine, prompts=PromptTable(named={"query": "w7 "}, default=default))
         async with serving(engine, model=model) as service:
             await service.embed(embed("w5", options=options))
         assert engine.batches == [(fed,)]
@@ -299,9 +295,7 @@ def test_large_requests_leave_the_loop_free() -> None:
 def test_tokenize_and_decode() -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        model = fake_model(
-            engine, prompts=PromptTable(named={"query": "w7 "}, default="w8 ")
-        )
+        model = fake_model(engine, prompts=PromptTable(named={"query": "w7 "}, default="w8 "))
         async with serving(engine, model=model) as service:
             (pieces,) = await service.tokenize(TokenizeRequest(texts=("w5",), is_list=False))
             assert [(p.token_id, p.text, p.start, p.stop) for p in pieces] == [

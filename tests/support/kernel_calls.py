@@ -41,6 +41,7 @@ class Kernels:
         *,
         bias: Tensor | None = None,
         rows: Tensor | None = None,
+        key_counts: Tensor | None = None,
         causal: bool = False,
         window: int = -1,
         scale: float | None = None,
@@ -48,7 +49,8 @@ class Kernels:
     ) -> Tensor:
         return self._call(
             ATTENTION,
-            *(*qkv, cu_seqlens(lengths), OptionalTensor(bias), OptionalTensor(rows)),
+            *(*qkv, cu_seqlens(lengths)),
+            *(OptionalTensor(bias), OptionalTensor(rows), OptionalTensor(key_counts)),
             ctypes.c_int32(causal),
             ctypes.c_int64(window),
             ctypes.c_double(qkv[0].shape[-1] ** -0.5 if scale is None else scale),

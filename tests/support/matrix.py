@@ -21,12 +21,15 @@ from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.pipeline import compile_model
 from infinity_v3.compiler.progress import SilentProgress
+from infinity_v3.compiler.reference import ModelClass, ModelSource, load_model
 from infinity_v3.compiler.request import CompileRequest
+from published_checkpoints import make_jina_bert_checkpoint, make_nomic_moe_checkpoint
 from server_process import ServerProcess
 from tiny_artifacts import FLOAT32_TARGET
 from tiny_checkpoints import make_embedding_checkpoint, make_tiny_checkpoint
 from tiny_families import CAUSAL_LM, SEQUENCE, TINY_FAMILIES, TOKEN
 from tiny_retrievers import (
+    ColbertTraits,
     make_colbert_checkpoint,
     make_reranker_checkpoint,
     make_splade_checkpoint,
@@ -39,6 +42,31 @@ RAW_RTOL = 5e-5
 """Relative to max(1, |x|)."""
 LABELS = ("O", "B-PER", "I-PER", "B-LOC")
 SPARSE_FAMILIES = ("bert", "distilbert", "xlm-roberta", "modernbert")
+OWN_FAMILIES: Mapping[str, Callable[[Path], Path]] = {
+    "jina_bert_v2": make_jina_bert_checkpoint,
+    "nomic_bert_moe": make_nomic_moe_checkpoint,
+}
+"""Families that transformers lacks. Our classes, which tests compare with llama.cpp, stand in."""
+EXPERT_FAMILIES = ("qwen3_moe", "nomic_bert_moe")
+"""Built in float32 alone: half precision may route a token elsewhere."""
+VARIANTS = ("deberta-v2-conv", "ultrabert-windows", "gte", "nemotron-embedding", "embeddinggemma")
+"""Other checkpoints of a family whose heads are compared already: as embeddings alone."""
+PAIR_FAMILIES = (
+    "bert",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "deberta-v2",
+    "modernbert",
+    "nomic_bert",
+    "new",
+    "qwen2",
+    "qwen3",
+    "mistral",
+    "ministral3",
+    "gemma2",
+)
+"""Sequence classifiers of these have one label and rank pairs, of the others three labels."""
 LATE_FAMILIES = ("bert", "modernbert", "xlm-roberta", "jina_embeddings_v3")
 TEXTS = (
     "a",
@@ -100,12 +128,26 @@ def compile_cell(cell: Cell, checkpoint: Path, out: Path, targets: Sequence[str]
 
 def check_cell(cell: Cell, compiled: CompiledArtifacts) -> None:
     """Compile, serve and compare one cell on the float32 target of this host."""
-    recipe = TASKS[cell.task]
-    checkpoint = compiled(f"matrix-{cell.name}.checkpoint", lambda p: recipe.make(cell.family, p))
-    artifact = compiled(
+    compare_served(cell, _checkpoint(cell, compiled), cell_artifact(cell, compiled))
+
+
+def cell_artifact(cell: Cell, compiled: CompiledArtifacts) -> Path:
+    """The artifact of a cell, on the float32 target of this host; made once per run."""
+    checkpoint = _checkpoint(cell, compiled)
+    return compiled(
         f"matrix-{cell.name}", lambda p: compile_cell(cell, checkpoint, p, (FLOAT32_TARGET,))
     )
-    with ServerProcess(artifact) as server:
+
+
+def _checkpoint(cell: Cell, compiled: CompiledArtifacts) -> Path:
+    make = TASKS[cell.task].make
+    return compiled(f"matrix-{cell.name}.checkpoint", lambda path: make(cell.family, path))
+
+
+def compare_served(cell: Cell, checkpoint: Path, artifact: Path) -> None:
+    """Ask a server that runs the artifact in float32, and compare with the oracle."""
+    recipe = TASKS[cell.task]
+    with ServerProcess(artifact, "--dtype", "float32") as server:
         found = recipe.ask(server)
     expected = recipe.expect(checkpoint)
     bound = VECTOR_ATOL if recipe.is_normalized else RAW_RTOL
@@ -147,6 +189,22 @@ def _embed(server: ServerProcess) -> list[Floats]:
 def _expect_embed(path: Path) -> list[Floats]:
     vectors = oracles.sentence_vectors(path, TEXTS).double()
     return [row.numpy() for row in torch.nn.functional.normalize(vectors, dim=1)]
+
+
+def _make_own(family: str, path: Path) -> Path:
+    return OWN_FAMILIES[family](path)
+
+
+def _expect_own(path: Path) -> list[Floats]:
+    """Mean of the token vectors, as modules.json of these checkpoints says."""
+    model = load_model(ModelSource(path=path), ModelClass.ENCODER, dtype=torch.float32)
+    vectors = []
+    for row in oracles.token_rows(path, TEXTS):
+        ids = torch.tensor([row.ids])
+        with torch.inference_mode():
+            hidden = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        vectors.append(torch.nn.functional.normalize(hidden[0].mean(0).double(), dim=0).numpy())
+    return vectors
 
 
 def _classify(server: ServerProcess) -> list[Floats]:
@@ -257,6 +315,12 @@ def _make_token_classifier(family: str, path: Path) -> Path:
     return make_tiny_checkpoint(family, path, pooling=None, head=TOKEN, labels=LABELS)
 
 
+def _make_colbert(family: str, path: Path) -> Path:
+    # Windows of tiny models are shorter than usual queries.
+    traits = ColbertTraits(query_length=8) if family == "modernbert" else None
+    return make_colbert_checkpoint(family, path, traits=traits)
+
+
 def _make_yes_no(family: str, path: Path) -> Path:
     return make_yes_no_reranker_checkpoint(family, path, modules=True)
 
@@ -268,6 +332,14 @@ TASKS: Mapping[str, TaskRecipe] = {
         ask=_embed,
         expect=_expect_embed,
         checked_against="sentence-transformers",
+        is_normalized=True,
+    ),
+    "own_embedding": TaskRecipe(
+        kind=Kind.EMBEDDING,
+        make=_make_own,
+        ask=_embed,
+        expect=_expect_own,
+        checked_against="llama.cpp by way of our class",
         is_normalized=True,
     ),
     "classifier": TaskRecipe(
@@ -308,7 +380,7 @@ TASKS: Mapping[str, TaskRecipe] = {
     ),
     "late_interaction": TaskRecipe(
         kind=Kind.LATE_INTERACTION,
-        make=make_colbert_checkpoint,
+        make=_make_colbert,
         ask=_embed_all,
         expect=_expect_late,
         checked_against="sentence-transformers",
@@ -325,14 +397,21 @@ def cells_of(families: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def _tasks_of(family: str) -> tuple[str, ...]:
-    heads = TINY_FAMILIES[family].heads
+    if family in OWN_FAMILIES:
+        return ("own_embedding",)
+    heads = () if family in VARIANTS else TINY_FAMILIES[family].heads
     has = {
         "embedding": True,
-        "classifier": SEQUENCE in heads,
-        "reranker": SEQUENCE in heads,
+        "classifier": SEQUENCE in heads and family not in PAIR_FAMILIES,
+        "reranker": SEQUENCE in heads and family in PAIR_FAMILIES,
         "token_classifier": TOKEN in heads,
         "yes_no_reranker": CAUSAL_LM in heads,
         "sparse": family in SPARSE_FAMILIES,
         "late_interaction": family in LATE_FAMILIES,
     }
     return tuple(task for task, is_there in has.items() if is_there)
+
+
+def all_cells() -> tuple[Cell, ...]:
+    """Every cell of every family."""
+    return cells_of((*TINY_FAMILIES, *OWN_FAMILIES))

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from tiny_checkpoints import write_json
+from tiny_json import write_json
+from tiny_modules import LEGACY_TYPES, TinyModules
 from tiny_tokenizers import TinyTokenizer, build_tokenizer, write_tokenizer
 
 Shapes = dict[str, tuple[int, ...]]
@@ -33,7 +34,7 @@ def make_jina_bert_checkpoint(  # noqa: PLR0913  one keyword per independent tra
     query_key_norm: bool = False,
     num_labels: int | None = None,
 ) -> Path:
-    """Write a JinaBERT v2 as jina-embeddings-v2 and jina-reranker-v1 are published.
+    """Write a JinaBERT v2 as jina-embeddings-v2, with mean pooling, or jina-reranker-v1 is.
 
     Args:
         query_key_norm: the layout of jina-embeddings-v2-base-code, with its byte-level tokenizer.
@@ -74,6 +75,8 @@ def make_jina_bert_checkpoint(  # noqa: PLR0913  one keyword per independent tra
     shapes |= _linear("pooler.dense", hidden_size, hidden_size)
     if num_labels is not None:
         shapes = _under("bert", shapes) | _linear("classifier", num_labels, hidden_size)
+    else:
+        _write_modules(path, hidden_size)
     return _write(path, config, shapes, tokenizer, seed=seed, max_length=max_positions)
 
 
@@ -90,6 +93,8 @@ def make_nomic_moe_checkpoint(  # noqa: PLR0913  one keyword per independent tra
     expert_bias: bool = True,
 ) -> Path:
     """Write a NomicBERT with experts in every second layer, as nomic-embed-text-v2-moe is.
+
+    With mean pooling, as the dense one below.
 
     Args:
         expert_bias: False fills the bias that the experts of a layer share with zeros.
@@ -116,6 +121,7 @@ def make_nomic_moe_checkpoint(  # noqa: PLR0913  one keyword per independent tra
             | _linear(f"{name}.mlp.fc2", hidden_size, inner)
         )
     _write(path, config, shapes, tokenizer, seed=seed, max_length=max_positions)
+    _write_modules(path, hidden_size)
     if not expert_bias:
         _fill_with_zeros(path / "model.safetensors", "experts.bias")
     return path
@@ -146,6 +152,7 @@ def make_nomic_bert_checkpoint(
         shapes |= {f"{name}.mlp.fc11.weight": (inner, hidden_size)}
         shapes |= {f"{name}.mlp.fc12.weight": (inner, hidden_size)}
         shapes |= {f"{name}.mlp.fc2.weight": (hidden_size, inner)}
+    _write_modules(path, hidden_size)
     return _write(path, config, shapes, tokenizer, seed=seed, max_length=max_positions)
 
 
@@ -256,6 +263,11 @@ def _norm(name: str, width: int) -> Shapes:
 
 def _under(prefix: str, shapes: Shapes) -> Shapes:
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
+
+
+def _write_modules(path: Path, width: int) -> None:
+    modules = TinyModules(path=path, types=LEGACY_TYPES)
+    modules.write(("mean",), (), True, width=width, seed=0, new_names=False)
 
 
 def _write(

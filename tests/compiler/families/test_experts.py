@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers import Qwen3MoeConfig, Qwen3MoeModel
 
-from infinity_v3.compiler.families.experts import EXPERTS_NAME, run_experts
+from infinity_v3.compiler.families.experts import EXPERTS_NAME, Routing
 from packed_calls import encode_alone, largest_difference, random_texts, spread_weights
 
 TOLERANCE = 1e-5
@@ -40,12 +40,15 @@ def test_a_mixture_of_transformers_gives_the_same(qwen: nn.Module) -> None:
 
 
 def test_each_token_meets_its_experts_in_order() -> None:
-    hidden = torch.arange(1.0, 4.0)[:, None]
-    chosen = torch.tensor([[2, 0], [0, 3], [2, 3]])
+    tokens = torch.arange(1.0, 4.0)[:, None]
+    routing = Routing(torch.tensor([[2, 0], [0, 3], [2, 3]]), 5)
+    doubled = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])[:, None, None]
 
-    got = run_experts(hidden, chosen, 5, lambda number, tokens: tokens + 10.0 * number)
+    rows = routing.multiply(routing.gather(tokens), doubled)
 
-    assert got[..., 0].tolist() == [[21.0, 1.0], [2.0, 32.0], [23.0, 33.0]]
+    assert rows[:, 0].tolist() == [1.0, 2.0, 4.0, 12.0, 16.0, 24.0]
+    weights = torch.tensor([[1.0, 0.5], [0.0, 1.0], [1.0, 1.0]])
+    assert routing.weigh(rows, weights)[:, 0].tolist() == [4.5, 16.0, 36.0]
 
 
 def test_experts_of_another_layout_are_refused(qwen: nn.Module) -> None:
