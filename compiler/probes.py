@@ -100,12 +100,17 @@ def make_probes(  # noqa: PLR0913 - independent traits
             _pair_types(row) if has_token_types and i % 2 else None for i, row in enumerate(ids)
         ),
         key_counts=tuple(
-            -(-len(row) // 2) if has_key_counts and i % 3 == 2 else None
+            _key_count(len(row), windows) if has_key_counts and i % 3 == 2 else None
             for i, row in enumerate(ids)
         ),
         batches=_batches(rng, ids),
         referenced=referenced,
     )
+
+
+def _key_count(length: int, windows: tuple[int, ...]) -> int:
+    """Half of the tokens, but no fewer than leave each token one to see inside its window."""
+    return max(-(-length // 2), length - min(windows, default=length) + 1)
 
 
 def _pair_types(row: NDArray[np.int64]) -> NDArray[np.int64]:

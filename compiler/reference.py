@@ -157,7 +157,9 @@ def load_model(
         pack(model)
         if source.sees_both_ways:
             _attend_both_ways(model)
-    return model.eval().requires_grad_(False)
+    model.eval()  # type: ignore[no-untyped-call]
+    model.requires_grad_(False)
+    return model
 
 
 def encoder_of(model: PreTrainedModel) -> nn.Module:
@@ -173,13 +175,13 @@ def replace_encoder(model: PreTrainedModel, encoder: nn.Module) -> None:
 
 def output_projection(model: PreTrainedModel) -> nn.Linear:
     """The last layer of a language model, vectors to logits of the vocabulary."""
-    projection: nn.Linear = model.get_output_embeddings()
+    projection: nn.Linear = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     return projection
 
 
 def replace_output_projection(model: PreTrainedModel, projection: nn.Module) -> None:
     """Put another module in the place of the last layer of a language model."""
-    model.set_output_embeddings(projection)
+    model.set_output_embeddings(projection)  # type: ignore[no-untyped-call]
 
 
 def _read_config(source: ModelSource) -> PreTrainedConfig:

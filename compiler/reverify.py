@@ -36,7 +36,6 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
     Raises:
         RefusedError: the checkpoint's files are not those that the artifact was compiled from.
     """
-    manifest = artifact.manifest
     opened = open_checkpoint(
         CompileRequest(checkpoint=str(checkpoint), out=artifact.path), progress
     )

@@ -64,6 +64,7 @@ def resolve_late_interaction(config: HubConfig, spec: ModelSpec) -> LateInteract
     expansion = late.expansion
     filler = None if expansion is None else _filler(config.tokenizer, expansion, vocabulary)
     _check_rows(config, (query_marker, document_marker, filler))
+    _check_window(config, expansion, query_limit)
     return LateInteractionHead(
         rules=LateInteraction(
             query_prefix_id=query_marker,
@@ -107,6 +108,18 @@ def _check_rows(config: HubConfig, ids: tuple[int | None, ...]) -> None:
                 f"tokens that mark and fill up texts, found {number}; take all files from one "
                 "checkpoint"
             )
+
+
+def _check_window(config: HubConfig, expansion: QueryExpansion | None, query_limit: int) -> None:
+    """Refuse fill-up tokens that see nothing: their vectors would mean nothing either."""
+    window = config.model.window
+    is_blind = expansion is not None and not expansion.attends and window is not None
+    if is_blind and window is not None and query_limit > window // 2:
+        raise UsageError(
+            f"{config.model.file}: expected an attention window of at least {2 * query_limit} "
+            f"tokens for queries that are filled up to {query_limit}, found {window}: the last "
+            "ones would see none of the query; shorten the queries (query_length)"
+        )
 
 
 def _skipped(late: LateInteractionConfig, vocabulary: Mapping[str, int]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ def adopt_alias(raw: Mapping[str, Any]) -> PreTrainedConfig | None:
     if translate is None:
         return None
     values = translate(raw)
-    return AutoConfig.for_model(values.pop("model_type"), **values)  # type: ignore[no-untyped-call, no-any-return]
+    return AutoConfig.for_model(values.pop("model_type"), **values)
 
 
 def _bidirectional_llama(raw: Mapping[str, Any]) -> dict[str, Any]:

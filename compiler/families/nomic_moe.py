@@ -112,7 +112,7 @@ class NomicMoeExpertWeights(nn.Module):
 
     def forward(self, tokens: Tensor, routing: Routing) -> Tensor:
         """(T, D) -> a row for each token and expert, by expert."""
-        up, down = (w.unflatten(0, (self.num_experts, -1)) for w in (self.w1, self.w2))
+        up, down = (w.reshape(self.num_experts, -1, w.shape[1]) for w in (self.w1, self.w2))
         inner = routing.multiply(routing.gather(tokens), up.transpose(1, 2))
         return routing.multiply(self.act(inner), down)
 

@@ -121,8 +121,9 @@ class ClassificationTask:
         pooler = getattr(encoder, "pooler", None)
         replace_encoder(model, GivenHidden(pooler))
         if pooler is not None:
-            encoder.pooler = None
-        return LoadedTask(encoder=encoder, head=SequenceHead(model.float(), self.head))
+            setattr(encoder, "pooler", None)  # noqa: B010 - no attribute that torch knows
+        model.float()  # type: ignore[no-untyped-call]
+        return LoadedTask(encoder=encoder, head=SequenceHead(model, self.head))
 
     def reference(self) -> Callable[[Probe], Outputs]:
         model = Reference(self.source, ModelClass.SEQUENCE_CLASSIFIER)

@@ -61,7 +61,8 @@ class TokenClassificationTask:
         model = load_model(self.source, ModelClass.TOKEN_CLASSIFIER, dtype=dtype, is_packed=True)
         encoder = encoder_of(model)
         replace_encoder(model, GivenHidden(None))
-        return LoadedTask(encoder=encoder, head=TokenHead(model.float()))
+        model.float()  # type: ignore[no-untyped-call]
+        return LoadedTask(encoder=encoder, head=TokenHead(model))
 
     def reference(self) -> Callable[[Probe], Outputs]:
         model = Reference(self.source, ModelClass.TOKEN_CLASSIFIER)

@@ -86,9 +86,11 @@ class YesNoTask:
         chosen = [self.head.yes_id]
         if self.head.no_id is not None:
             chosen.append(self.head.no_id)
-        bias = None if projection.bias is None else projection.bias[chosen]
+        bias: Tensor | None = getattr(projection, "bias", None)
         softcap = getattr(model.config, "final_logit_softcapping", None)
-        head = YesNoScore(projection.weight[chosen], bias, softcap)  # type: ignore[arg-type]
+        head = YesNoScore(
+            projection.weight[chosen], None if bias is None else bias[chosen], softcap
+        )
         return LoadedTask(encoder=encoder_of(model), head=head)
 
     def reference(self) -> Callable[[Probe], Outputs]:

@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
@@ -25,32 +28,54 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "models.md"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one cell: a row, or why there is none."""
+
+    cell: Cell
+    row: Row | None
+    failure: str
+    seconds: float
+
+
 def main() -> int:
     """Run the matrix; 1 when a cell failed."""
     arguments = _arguments()
     cells = [cell for cell in all_cells() if not arguments.only or cell.name in arguments.only]
-    rows, failures = [], []
-    for number, cell in enumerate(cells, 1):
-        started = time.monotonic()
-        try:
-            rows.append(_run(cell))
-            said = " ".join(rows[-1].figures.values())
-        except Exception as error:  # a failed cell must not hide the others
-            failures.append(cell.name)
-            said = f"FAILED: {type(error).__name__}: {error}"
-        seconds = time.monotonic() - started
-        print(f"[{number}/{len(cells)}] {cell.name}: {said} ({seconds:.0f} s)", flush=True)
-    if failures:
-        print(f"{len(failures)} of {len(cells)} failed: {', '.join(failures)}")
+    outcomes = []
+    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
+        for number, outcome in enumerate(pool.map(run_cell, cells), 1):
+            outcomes.append(outcome)
+            print(f"[{number}/{len(cells)}] {_said(outcome)}", flush=True)
+    failed = [outcome.cell.name for outcome in outcomes if outcome.row is None]
+    if failed:
+        print(f"{len(failed)} of {len(cells)} failed: {', '.join(failed)}")
         return 1
     if not arguments.only:
+        rows = [outcome.row for outcome in outcomes if outcome.row is not None]
         PAGE.write_text(render(SPECS, rows, [t.name for t in HOST_TARGETS], _origin()))
         print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 
 
+def run_cell(cell: Cell) -> Outcome:
+    """Run one cell in this process; whatever happens becomes its outcome."""
+    started = time.monotonic()
+    try:
+        row, failure = _run(cell), ""
+    except Exception as error:  # a failed cell must not hide the others
+        row, failure = None, f"{type(error).__name__}: {error}"
+    return Outcome(cell=cell, row=row, failure=failure, seconds=time.monotonic() - started)
+
+
+def _said(outcome: Outcome) -> str:
+    figures = outcome.row.figures.values() if outcome.row else (f"FAILED: {outcome.failure}",)
+    return f"{outcome.cell.name}: {' '.join(figures)} ({outcome.seconds:.0f} s)"
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     parser.add_argument("--only", action="append", metavar="CELL", help="run this cell alone")
     return parser.parse_args()
 

@@ -255,7 +255,7 @@ def test_without_our_attention_texts_would_run_together(
     unpacked: Any = load_packed(checkpoints("distilbert"))
     unpacked.config._attn_implementation = attention
     wrong = PackedModel(unpacked, model.head, UNTYPED)
-    texts = list(torch.arange(7, 7 + sum(LENGTHS)).split(list(LENGTHS)))
+    texts = list(torch.split(torch.arange(7, 7 + sum(LENGTHS)), list(LENGTHS)))
     inputs = packed_inputs(texts, texts, UNTYPED)
     with torch.inference_mode():
         right, found = model(*inputs)[-1], wrong(*inputs)[-1]

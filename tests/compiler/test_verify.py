@@ -151,16 +151,23 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_kind_is_verified_as_it_was_compiled(
-    compiled_artifact: CompiledArtifacts, name: str
-) -> None:
+def compiled_case(compiled_artifact: CompiledArtifacts, name: str) -> tuple[Path, Path]:
+    """Checkpoint and artifact."""
     case = CASES[name]
     checkpoint = compiled_artifact(f"verify-{name}.checkpoint", case.make)
     options = ("--target", FLOAT32_TARGET, *case.options)
     path = compiled_artifact(
         f"verify-{name}", lambda out: compile_checkpoint(checkpoint, out, *options)
     )
+    return checkpoint, path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_is_verified_as_it_was_compiled(
+    compiled_artifact: CompiledArtifacts, name: str
+) -> None:
+    case = CASES[name]
+    checkpoint, path = compiled_case(compiled_artifact, name)
     done = infinity_compile("verify", path, "--checkpoint", checkpoint, "--json")
     assert done.returncode == 0, done.stderr
     (report,) = json.loads(done.stdout)["targets"]
@@ -171,6 +178,45 @@ def test_every_kind_is_verified_as_it_was_compiled(
     assert report["probes_digest"] == target.parity.probes_digest
     shown = infinity_compile("inspect", path)
     assert shown.returncode == 0, shown.stderr
+
+
+def test_logits_are_held_to_the_reference(compiled_artifact: CompiledArtifacts) -> None:
+    checkpoint, path = compiled_case(compiled_artifact, "classifier")
+    artifact = open_artifact(path)
+    reference = reference_of(artifact, checkpoint, SilentProgress())
+    rows = [dict(row) for row in reference.outputs]
+    rows[3]["logits"] = rows[3]["logits"][[1, 0, 2]]
+    (failure,) = verify(artifact, reference.probes, tuple(rows)).failures
+    assert failure.startswith("logits: difference from the reference is")
+    assert failure.endswith("on probe 3, allowed is 5e-05")
+
+
+@pytest.mark.parametrize("word", ["no", "Ġthe"])
+def test_other_words_than_those_of_the_manifest_do_not_pass(
+    compiled_artifact: CompiledArtifacts, word: str
+) -> None:
+    checkpoint, path = compiled_case(compiled_artifact, "yes-no")
+    artifact = open_artifact(path)
+    heads = replace(artifact.manifest.heads, opposite_label=word)
+    other = replace(artifact, manifest=replace(artifact.manifest, heads=heads))
+    reference = reference_of(other, checkpoint, SilentProgress())
+    report = verify(artifact, reference.probes, reference.outputs)
+    assert any("logits: difference from the reference" in text for text in report.failures)
+
+
+def test_probes_without_a_checkpoint_have_what_the_graph_takes(
+    compiled_artifact: CompiledArtifacts,
+) -> None:
+    names = ("classifier", "sparse", "late-interaction")
+    opened = [open_artifact(compiled_case(compiled_artifact, name)[1]) for name in names]
+    typed, plain, hiding = (probes_of(artifact).probes for artifact in opened)
+    assert [set(map(type, probes.types)) == {type(None)} for probes in (typed, plain, hiding)] == [
+        False,
+        True,
+        True,
+    ]
+    assert set(typed.key_counts) == set(plain.key_counts) == {None}
+    assert set(hiding.key_counts) != {None}
 
 
 def test_every_output_is_held_to_the_reference(compiled_artifact: CompiledArtifacts) -> None:
@@ -282,7 +328,13 @@ def test_a_reference_that_says_otherwise_names_the_probe(
 def test_a_probe_that_the_engine_refuses_is_one_sentence(opened: Artifact) -> None:
     probes = probes_of(opened).probes
     too_long = np.full(33, 7, dtype=np.int64)
-    longer = Probes(ids=(*probes.ids, too_long), batches=probes.batches, referenced=0)
+    longer = replace(
+        probes,
+        ids=(*probes.ids, too_long),
+        types=(*probes.types, None),
+        key_counts=(*probes.key_counts, None),
+        referenced=0,
+    )
     with pytest.raises(RunFailedError, match=r"could not be verified: .*refused before the engine"):
         verify(opened, longer, ())
 
