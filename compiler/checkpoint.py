@@ -12,6 +12,7 @@ from pathlib import Path
 from infinity_v3.artifacts.errors import RunFailedError, UsageError
 from infinity_v3.artifacts.manifest import SourceFile
 from infinity_v3.compiler.checkpoint_files import (
+    CONFIG,
     HUB_PATTERNS,
     README,
     WEIGHTS,
@@ -107,6 +108,26 @@ def open_checkpoint(request: CompileRequest, progress: Progress) -> Checkpoint:
     )
 
 
+def refuse_beyond_weights(checkpoint: Checkpoint, config: Path, sizes: Mapping[str, int]) -> None:
+    """Refuse tables and layers that no tensor of the checkpoint could fill, before any is made.
+
+    Args:
+        checkpoint: the opened checkpoint.
+        config: config.json, as sentences name it.
+        sizes: rows of tables by their key in config.json.
+
+    Raises:
+        CheckpointError: naming the key.
+    """
+    rows = max(tensor.shape[0] for tensor in checkpoint.tensors.values() if tensor.shape)
+    for key, size in sizes.items():
+        if size > rows:
+            raise CheckpointError(
+                f"{config}: {key}: expected at most {rows}, the rows of the largest table in the "
+                f"weights, found {size}; {CONFIG} and the weights must come from one checkpoint"
+            )
+
+
 def is_hub_id(checkpoint: str) -> bool:
     """Whether a value that is no directory may be looked up on the hub."""
     return not checkpoint.startswith(PATH_PREFIXES) and HUB_ID.fullmatch(checkpoint) is not None
@@ -152,7 +173,8 @@ def _add_tensors(
         if name in tensors:
             raise CheckpointError(
                 f"tensor {name!r} is in two files, {tensors[name].file} and {file}; expected "
-                "each tensor once"
+                "each tensor once: remove the file that does not belong to the checkpoint, or "
+                "fetch it again"
             )
         tensors[name] = TensorEntry(file=file, dtype=header.dtype, shape=header.shape)
 

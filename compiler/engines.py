@@ -46,6 +46,13 @@ class BuiltTargets:
     threads: int
 
 
+def limit_threads(request: CompileRequest) -> int:
+    """Give torch the threads that were asked for, else all that this process may use."""
+    threads = request.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    return threads
+
+
 def build_targets(
     plan: CompilePlan, request: CompileRequest, stage: Path, progress: Progress
 ) -> BuiltTargets:
@@ -55,8 +62,7 @@ def build_targets(
         RefusedError: the model's attention cannot be packed.
         RunFailedError: a build step failed.
     """
-    threads = request.threads or len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
+    threads = limit_threads(request)
     install_packed_attention()
     with kernel_cache(request.kernel_cache, progress) as cache:
         engines, exported, shared = _build_all(plan, request, stage, progress, cache)

@@ -4,7 +4,7 @@ Knows nothing of how it was loaded.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +29,13 @@ class LoadingReport:
 
     Attributes:
         missing: parameters of the model that no file holds.
-        mismatched: parameters whose shape in the file is another one.
+        mismatched: parameters whose shape in the file is another one: name, the file's shape, the
+            model's.
         unexpected: tensors of the files that the model has no use for.
     """
 
     missing: tuple[str, ...]
-    mismatched: tuple[str, ...]
+    mismatched: tuple[tuple[str, Sequence[int], Sequence[int]], ...]
     unexpected: tuple[str, ...]
 
 
@@ -89,12 +90,20 @@ def refuse_whole_numbers(path: Path, dtypes: Mapping[str, str]) -> None:
             )
 
 
-def _refuse_mismatched(path: Path, names: tuple[str, ...]) -> None:
-    if names:
+def _refuse_mismatched(
+    path: Path, mismatched: tuple[tuple[str, Sequence[int], Sequence[int]], ...]
+) -> None:
+    if mismatched:
+        name, found, expected = min(mismatched, key=lambda entry: entry[0])
         raise CheckpointError(
-            f"{path}: {len(names)} weights have another shape than {CONFIG} asks for, the first is "
-            f"{min(names)}; {CONFIG} and the weights must come from one checkpoint"
+            f"{path}: {len(mismatched)} of its weights have another shape than {CONFIG} asks for, "
+            f"the first is {name}: expected {_shape(expected)}, found {_shape(found)}; {CONFIG} "
+            "and the weights must come from one checkpoint"
         )
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return " x ".join(str(size) for size in sizes) or "one number"
 
 
 def _refuse_missing(path: Path, names: tuple[str, ...]) -> None:

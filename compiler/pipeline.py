@@ -11,9 +11,13 @@ from infinity_v3.artifacts.manifest import Kind, Manifest, Precision
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.writer import ArtifactWriter
 from infinity_v3.compiler.availability import runnable_targets
-from infinity_v3.compiler.checkpoint import Checkpoint, open_checkpoint
+from infinity_v3.compiler.checkpoint import (
+    Checkpoint,
+    open_checkpoint,
+    refuse_beyond_weights,
+)
 from infinity_v3.compiler.cpu_targets import CpuTarget
-from infinity_v3.compiler.engines import BuiltTargets, build_targets
+from infinity_v3.compiler.engines import BuiltTargets, build_targets, limit_threads
 from infinity_v3.compiler.manifest_parts import assemble_manifest, with_parity
 from infinity_v3.compiler.parity import ParityReport
 from infinity_v3.compiler.progress import Progress
@@ -22,7 +26,11 @@ from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_ref
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.tasks.factory import make_task
 from infinity_v3.compiler.tasks.task import Task
-from infinity_v3.compiler.tokenizer import open_tokenizer, vocabulary_warnings
+from infinity_v3.compiler.tokenizer import (
+    check_special_tokens,
+    open_tokenizer,
+    vocabulary_warnings,
+)
 from infinity_v3.compiler.tokenizer_copy import copy_tokenizer
 from infinity_v3.compiler.verify import refuse_failed, verify_target
 from infinity_v3.model_specs.classifier_head import stored_label_count
@@ -83,10 +91,12 @@ def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
         for warning in plan.warnings:
             progress.note(f"warning: {warning}")
         copy_tokenizer(plan.config, writer.stage)
+        limit_threads(request)
+        # Before the build, which takes minutes: what transformers cannot run is refused here.
+        reference = compute_reference(plan, progress)
         built = build_targets(plan, request, writer.stage, progress)
         draft = assemble_manifest(plan, request, built, writer.stage)
         writer.write_manifest(draft)
-        reference = compute_reference(plan, progress)
         reports = verify_stage(plan, writer.stage, draft, reference, built, progress)
         refuse_failed(reports)
         with progress.stage("publish"):
@@ -125,6 +135,9 @@ def make_plan(
         UsageError: the checkpoint cannot be compiled as asked.
     """
     spec = match(config)
+    model = config.model
+    tables = {"vocab_size": model.vocab_size, "type_vocab_size": model.type_vocab_size or 0}
+    refuse_beyond_weights(checkpoint, model.file, tables)
     num_labels = stored_label_count({name: t.shape for name, t in checkpoint.tensors.items()})
     kind = resolve_kind(config, spec, request.asked_kind, num_labels)
     return CompilePlan(
@@ -140,8 +153,10 @@ def make_plan(
 
 
 def _tokenizer_warnings(config: HubConfig) -> tuple[str, ...]:
-    file = config.tokenizer.tokenizer
-    return vocabulary_warnings(open_tokenizer(file), file.name, config.model.vocab_size)
+    file, rows = config.tokenizer.tokenizer, config.model.vocab_size
+    tokenizer = open_tokenizer(file)
+    check_special_tokens(tokenizer, file, rows)
+    return vocabulary_warnings(tokenizer, file.name, rows)
 
 
 def verify_stage(

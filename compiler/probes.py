@@ -15,8 +15,12 @@ from infinity_v3.compiler.tokenizer import open_tokenizer
 _SEED = 20_240_229
 _EAGER_LIMIT = 2048
 _SDPA_LIMIT = 4096
+_LONGEST_WORK = 1 << 40
+"""Parameters times tokens of the longest probe: minutes, not hours, for models of any size."""
 _MIXED_BATCHES = 3
 _MIXED_SIZE = 12
+_MIXED_TOKENS = 256
+"""Longer probes stand in one batch beside a neighbour, shorter ones in many."""
 _TEXTS = (
     "",
     "a",
@@ -62,6 +66,7 @@ def make_probes(  # noqa: PLR0913 - independent traits
     tokenizer_file: Path,
     *,
     vocab_size: int,
+    num_parameters: int,
     max_tokens: int,
     windows: tuple[int, ...] = (),
     avoid: frozenset[int],
@@ -73,6 +78,7 @@ def make_probes(  # noqa: PLR0913 - independent traits
     Args:
         tokenizer_file: tokenizer.json; texts that it gives ids beyond the table are left out.
         vocab_size: rows of the model's word embedding.
+        num_parameters: of the model; bounds the longest probe that no reference computes.
         max_tokens: longest input the artifact takes.
         windows: attention windows of the model, whose neighbours become lengths.
         avoid: ids that random inputs must not hold (padding, which moves positions in RoBERTa-like
@@ -92,8 +98,9 @@ def make_probes(  # noqa: PLR0913 - independent traits
     if max_tokens > _EAGER_LIMIT:
         ids.append(rng.choice(pool, min(max_tokens, _SDPA_LIMIT)))
     referenced = len(ids)
-    if max_tokens > _SDPA_LIMIT:
-        ids.append(rng.choice(pool, max_tokens))
+    longest = min(max_tokens, _LONGEST_WORK // num_parameters)
+    if longest > _SDPA_LIMIT:
+        ids.append(rng.choice(pool, longest))
     return Probes(
         ids=tuple(ids),
         types=tuple(
@@ -145,10 +152,9 @@ def _text_ids(tokenizer_file: Path, max_tokens: int) -> list[NDArray[np.int64]]:
 
 
 def _batches(rng: np.random.Generator, ids: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
-    """Random mixes, and all short inputs together; every input stands in at least one batch."""
-    mixes = [
-        tuple(int(i) for i in rng.integers(0, len(ids), _MIXED_SIZE)) for _ in range(_MIXED_BATCHES)
-    ]
-    pairs = [(i, (i + 1) % len(ids)) for i in range(len(ids))]
+    """Random mixes of what is not long, neighbours in pairs, and all short inputs together."""
+    mixed = [i for i, row in enumerate(ids) if len(row) <= _MIXED_TOKENS]
+    mixes = [tuple(int(i) for i in rng.choice(mixed, _MIXED_SIZE)) for _ in range(_MIXED_BATCHES)]
+    pairs = [(i, (i + 1) % len(ids)) for i in range(0, len(ids), 2)]
     short = tuple(i for i, row in enumerate(ids) if len(row) <= 64)
     return (*mixes, *pairs, short)

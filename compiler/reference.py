@@ -57,7 +57,13 @@ _REFUSALS = (
     TypeError,
     ValueError,
 )
-_ACTIVATION_KEYS = ("hidden_act", "activation")
+_ACTIVATION_KEYS = (
+    "hidden_act",
+    "hidden_activation",
+    "activation",
+    "pooler_hidden_act",
+    "classifier_activation",
+)
 _SHOWN_CHARACTERS = 300
 
 
@@ -135,21 +141,22 @@ def load_model(
         attention: what the plain reference computes attention with.
 
     Raises:
-        UsageError: transformers refuses config.json, or the weights are not those of the model that
-            it describes, finite and floating-point (`CheckpointError`).
+        UsageError: transformers refuses config.json or has no such head for it, or the weights are
+            not those of the model that it describes, finite and floating-point (`CheckpointError`).
     """
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     register_families()
     config = _read_config(source)
     _refuse_unknown_activation(source.path, config)
+    _refuse_absent_head(source.path, config, model_class)
     chosen = PACKED_ATTENTION if is_packed else attention
     if is_packed and _has_experts(config):
         config._experts_implementation = EXPERTS_NAME
     model, info = _build_model(source.path, config, model_class, dtype, chosen)
     report = LoadingReport(
         missing=tuple(info["missing_keys"]),
-        mismatched=tuple(entry[0] for entry in info["mismatched_keys"]),
+        mismatched=tuple(info["mismatched_keys"]),
         unexpected=tuple(info["unexpected_keys"]),
     )
     check_loaded(source.path, model, report)
@@ -171,6 +178,17 @@ def encoder_of(model: PreTrainedModel) -> nn.Module:
 def replace_encoder(model: PreTrainedModel, encoder: nn.Module) -> None:
     """Put another module in the place of the encoder."""
     setattr(model, model.base_model_prefix, encoder)
+
+
+def allow_batches(model: PreTrainedModel) -> None:
+    """Let a head that is given one vector per text take several, padding token or not.
+
+    Heads that look for a text's end by padding refuse several texts where config.json has no id for
+    it. In vectors nothing is looked for: any id will do.
+    """
+    config = model.config.get_text_config()
+    if config.pad_token_id is None:
+        config.pad_token_id = 0
 
 
 def output_projection(model: PreTrainedModel) -> nn.Linear:
@@ -203,6 +221,8 @@ def _read_config(source: ModelSource) -> PreTrainedConfig:
     if source.sees_both_ways:
         config.is_causal = False
     config.use_cache = False
+    if getattr(config, "chunk_size_feed_forward", 0):
+        config.chunk_size_feed_forward = 0  # saves memory, changes no number, can't be exported
     return config
 
 
@@ -262,6 +282,15 @@ def _refuse_unknown_activation(path: Path, config: PreTrainedConfig) -> None:
             )
 
 
+def _refuse_absent_head(path: Path, config: PreTrainedConfig, model_class: ModelClass) -> None:
+    if type(config) not in _AUTO_CLASSES[model_class]._model_mapping:
+        raise UsageError(
+            f"{path / CONFIG}: expected a family that has a class *{model_class.value}, found "
+            f"{shown(config.model_type)}, which has none; leave --task out or use a checkpoint of "
+            "another family"
+        )
+
+
 def _in_one_line(error: Exception) -> str:
     first, *others = [line.strip() for line in str(error).splitlines()] or [""]
     if first.endswith(":") and others:
@@ -282,12 +311,12 @@ class Reference:
         self._sdpa: PreTrainedModel | None = None
 
     def run(self, probe: ReferenceInput) -> Any:  # noqa: ANN401 - each head has an output class
-        """The model's output for a batch of one."""
-        return _call(self._model(probe), probe)
+        """The model's output for a batch of one; UsageError when transformers cannot run it."""
+        return self._call(self._model(probe), probe)
 
     def run_encoder(self, probe: ReferenceInput) -> Any:  # noqa: ANN401 - as above
-        """The output of the model without its head."""
-        return _call(encoder_of(self._model(probe)), probe)
+        """The output of the model without its head; errors as `run`."""
+        return self._call(encoder_of(self._model(probe)), probe)
 
     def module(self, name: str) -> nn.Module:
         """A part of the model."""
@@ -295,6 +324,16 @@ class Reference:
 
     def _model(self, probe: ReferenceInput) -> PreTrainedModel:
         return self._eager if len(probe.ids) < SDPA_FROM_TOKENS else self._long_model()
+
+    def _call(self, model: nn.Module, probe: ReferenceInput) -> Any:  # noqa: ANN401 - as above
+        try:
+            return _call(model, probe)
+        except _REFUSALS as error:
+            raise UsageError(
+                f"{self._source.path / CONFIG}: transformers {VERSION} cannot run the model that "
+                f"it describes: {_in_one_line(error)}; correct the file or fetch the checkpoint "
+                "again"
+            ) from error
 
     def _long_model(self) -> PreTrainedModel:
         if self._sdpa is None:

@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.compiler.parity import Outputs
 from infinity_v3.compiler.probes import Probes, make_probes
 from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.reference import VERSION
 from infinity_v3.compiler.tasks.task import Probe
+from infinity_v3.model_specs.hub_config import HubConfig
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.pipeline import CompilePlan
@@ -26,7 +30,8 @@ def compute_reference(plan: "CompilePlan", progress: Progress) -> ReferenceOutpu
     """Run the checkpoint's own model, one input at a time.
 
     Raises:
-        UsageError: the checkpoint's weights are not complete.
+        UsageError: the checkpoint's weights are not complete, or its numbers give no model that can
+            be run and says something finite.
     """
     config = plan.config
     padding = config.model.pad_token_id
@@ -34,6 +39,7 @@ def compute_reference(plan: "CompilePlan", progress: Progress) -> ReferenceOutpu
     probes = make_probes(
         config.tokenizer.tokenizer,
         vocab_size=config.model.vocab_size,
+        num_parameters=plan.checkpoint.num_parameters,
         max_tokens=plan.limit.rule.max_tokens,
         windows=() if window is None else (window // 2, window),
         avoid=frozenset() if padding is None else frozenset({padding}),
@@ -44,16 +50,26 @@ def compute_reference(plan: "CompilePlan", progress: Progress) -> ReferenceOutpu
         run = plan.task.reference()
         outputs = []
         for position in range(probes.referenced):
-            outputs.append(
-                run(
-                    Probe(
-                        ids=probes.ids[position],
-                        types=probes.types[position],
-                        key_count=probes.key_counts[position],
-                    )
+            output = run(
+                Probe(
+                    ids=probes.ids[position],
+                    types=probes.types[position],
+                    key_count=probes.key_counts[position],
                 )
             )
+            _refuse_not_finite(config, output)
+            outputs.append(output)
             stage.advance()
     return ReferenceOutputs(
         name=f"transformers {VERSION} float32 eager", probes=probes, outputs=tuple(outputs)
     )
+
+
+def _refuse_not_finite(config: HubConfig, output: Outputs) -> None:
+    for name, values in output.items():
+        if not np.isfinite(values).all():
+            raise UsageError(
+                f"{config.model.file}: expected a model that gives finite numbers, found NaN or "
+                f"infinity in its {name}; a number in the file or a weight is wrong: correct it or "
+                "fetch the checkpoint again"
+            )

@@ -213,6 +213,8 @@ class CompileRequest:
         """
         _check_not_empty("checkpoint", self.checkpoint)
         _check_not_empty("out", str(self.out))
+        _check_not_empty("--yes-token", self.yes_token)
+        _check_not_empty("--no-token", self.no_token)
         _check_names("target", self.targets)
         _check_names("name", () if self.name is None else (self.name,))
         _check_names("label", self.labels)
@@ -225,8 +227,8 @@ class CompileRequest:
         _check_poolings(self.pooling, self.task)
 
 
-def _check_not_empty(key: str, value: str) -> None:
-    if not value.strip():
+def _check_not_empty(key: str, value: str | None) -> None:
+    if value is not None and not value.strip():
         raise UsageError(f"{key}: expected a value, found an empty string")
 
 

@@ -22,6 +22,7 @@ def probes_of(artifact: Artifact) -> ReferenceOutputs:
     probes = make_probes(
         artifact.path / manifest.tokenizer.file,
         vocab_size=manifest.model.vocab_size,
+        num_parameters=manifest.model.num_parameters,
         max_tokens=manifest.model.max_input_tokens,
         avoid=frozenset(),
         has_token_types="token_type_ids" in inputs,

@@ -1,4 +1,4 @@
-"""Opens a checkpoint's tokenizer as the runtime will. Tokenises nothing."""
+"""Opens a checkpoint's tokenizer as the runtime will, and checks it against the model."""
 
 from pathlib import Path
 
@@ -19,6 +19,50 @@ def open_tokenizer(file: Path) -> Tokenizer:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise UsageError(
             f"{file}: expected a tokenizer that the tokenizers library reads, found: {first}; "
+            "fetch the checkpoint again or save the tokenizer anew with transformers"
+        ) from error
+
+
+def check_special_tokens(tokenizer: Tokenizer, file: Path, vocab_size: int) -> None:
+    """Refuse a tokenizer that puts tokens around every text that the model has no row for.
+
+    Args:
+        tokenizer: opened from `file`.
+        vocab_size: rows of the model's word embedding.
+
+    Raises:
+        UsageError: every text would be refused, or the tokenizer cannot tokenise any.
+    """
+    largest = max(_tokens_of(tokenizer, file, ""), default=0)
+    if largest >= vocab_size:
+        raise UsageError(
+            f"{file}: expected special tokens below config.json's vocab_size {vocab_size}, found "
+            f"{largest} around every text; take both files from one checkpoint"
+        )
+    _tokens_of(tokenizer, file, "a")
+
+
+def refuse_padding_at_end(tokenizer: Tokenizer, file: Path, pad_token_id: int | None) -> None:
+    """Refuse a text that ends in padding, where the head looks for the last token before any.
+
+    Raises:
+        UsageError: the tokenizer ends every text with the padding token.
+    """
+    if _tokens_of(tokenizer, file, "a")[-1:] == [pad_token_id]:
+        raise UsageError(
+            f"{file}: expected texts that end in another token than padding, found padding "
+            f"({pad_token_id}) at the end of every text, where this head would not read it; take "
+            "pad_token_id in config.json and the tokenizer from one checkpoint"
+        )
+
+
+def _tokens_of(tokenizer: Tokenizer, file: Path, text: str) -> list[int]:
+    try:
+        return list(tokenizer.encode(text).ids)
+    except Exception as error:  # the library raises no narrower type
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        raise UsageError(
+            f"{file}: expected a tokenizer that tokenises any text, found one that fails: {first}; "
             "fetch the checkpoint again or save the tokenizer anew with transformers"
         ) from error
 

@@ -10,7 +10,8 @@ from infinity_v3.model_specs.json_file import shown
 from infinity_v3.model_specs.spec import ClassifierPooling, ModelSpec
 
 MULTI_LABEL = "multi_label_classification"
-_PROBLEM_TYPES = (None, "regression", "single_label_classification", MULTI_LABEL)
+REGRESSION = "regression"
+_PROBLEM_TYPES = (None, REGRESSION, "single_label_classification", MULTI_LABEL)
 _HEAD_WEIGHTS = ("classifier.weight", "classifier.out_proj.weight", "score.weight")
 _POOLINGS = {
     "cls": ClassifierPooling.CLS,
@@ -84,7 +85,11 @@ def resolve_classifier_head(
         activation=_activation(kind, labels, problem_type),
         pooling=_pooling(config, spec),
         temperature=config.model.temperature if _is_published_both_ways(config) else 1.0,
-        warnings=activation_warnings(config) if kind is Kind.RERANKER else (),
+        warnings=(
+            activation_warnings(config)
+            if kind is Kind.RERANKER
+            else _regression_warnings(config, labels)
+        ),
     )
 
 
@@ -96,6 +101,17 @@ def activation_warnings(config: HubConfig) -> tuple[str, ...]:
     return (
         f"{config.path}: scores are the sigmoid of the logit, the checkpoint states "
         f"{shown(stated.rpartition('.')[2])}; a request with raw_scores gets the logit",
+    )
+
+
+def _regression_warnings(config: HubConfig, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Say so where the numbers that a regression was trained to give are the logits."""
+    if config.model.problem_type != REGRESSION:
+        return ()
+    function = "sigmoid of the logit" if len(labels) == 1 else "softmax of the logits"
+    return (
+        f"{config.model.file}: problem_type is regression, and scores are the {function}; a "
+        "request with raw_scores gets the number that the model was trained to give",
     )
 
 

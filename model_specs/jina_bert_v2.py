@@ -12,5 +12,6 @@ JINA_BERT_V2 = ModelSpec(
     architectures=("JinaBertV2", "JinaBert"),
     has_token_types=True,
     default_pooling=PoolingMode.CLS,
+    has_sparse_head=False,
     is_built_in=True,
 )

@@ -13,5 +13,6 @@ NOMIC_BERT_MOE = ModelSpec(
     has_token_types=True,
     default_pooling=PoolingMode.CLS,
     default_pad_token_id=1,
+    has_sparse_head=False,
     is_built_in=True,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.model_specs.config_numbers import check_numbers, count_experts
 from infinity_v3.model_specs.json_file import JsonObject, read_object, shown
 
 _SIZE_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -126,7 +127,7 @@ def read_transformer_config(file: Path) -> TransformerConfig:
     model_type = config.text("model_type")
     if not model_type:
         config.refuse("model_type", 'a model type such as "bert"')
-    config.require_positive("layer_norm_eps")
+    check_numbers(config)
     return TransformerConfig(
         file=file,
         model_type=model_type,
@@ -141,7 +142,7 @@ def read_transformer_config(file: Path) -> TransformerConfig:
         is_decoder=config.flag("is_decoder", default=False),
         is_bidirectional=_is_bidirectional(config, model_type),
         head_dim=config.integer("head_dim", minimum=1, maximum=_MAX_SIZE),
-        has_experts=bool(config.integer("num_experts", minimum=0, maximum=_MAX_SIZE)),
+        has_experts=count_experts(config) > 0,
         window=_read_window(config),
         classifier_pooling=_read_classifier_pooling(config, model_type),
         temperature=_read_temperature(config),

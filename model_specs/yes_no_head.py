@@ -7,6 +7,7 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.model_specs.hub_config import HubConfig
+from infinity_v3.model_specs.json_file import shown
 from infinity_v3.model_specs.module_configs import LogitScore
 from infinity_v3.model_specs.pair_template import chat_pair_template, judge_pair_template
 from infinity_v3.model_specs.vocabulary import read_vocabulary
@@ -44,8 +45,8 @@ def resolve_yes_no_head(config: HubConfig, *, yes: str | None, no: str | None) -
         yes, no: what the user asked for; None = the checkpoint's own, else "yes" and "no".
 
     Raises:
-        UsageError: a word is not one token of the vocabulary, or the chat template has no place
-            for a query and a document.
+        UsageError: a word is not one token of the vocabulary, both are the same one, or the chat
+            template has no place for a query and a document.
     """
     vocabulary = read_vocabulary(config.tokenizer.tokenizer)
     stored = config.logit_score
@@ -57,6 +58,7 @@ def resolve_yes_no_head(config: HubConfig, *, yes: str | None, no: str | None) -
     no_id: int | None = None
     if stored is None or stored.no_id is not None or no is not None:
         no_id = _choose(config, vocabulary, no, (NO_OPTION, NO, stored_ids[1]))
+    _refuse_one_word(config, yes_id, no_id)
     return YesNoHead(
         yes=_word(vocabulary, yes_id, YES),
         yes_id=yes_id,
@@ -81,13 +83,25 @@ def _choose(
     flag, word, stored_id = usual
     if asked is None and stored_id is not None:
         return stored_id
-    word = asked or word
+    word = word if asked is None else asked
     if word not in vocabulary:
         raise UsageError(
-            f"{config.tokenizer.tokenizer}: {flag} {word!r}: expected one token of the "
+            f"{config.tokenizer.tokenizer}: {flag} {_quoted(word)}: expected one token of the "
             f"vocabulary, found none of that spelling{nearest(word[:100], vocabulary)}"
         )
     return vocabulary[word]
+
+
+def _quoted(word: str) -> str:
+    return f"'{shown(word).strip(chr(34))}'"
+
+
+def _refuse_one_word(config: HubConfig, yes_id: int, no_id: int | None) -> None:
+    if yes_id == no_id:
+        raise UsageError(
+            f"{config.path}: expected two different tokens for yes and no, found token {yes_id} "
+            f"for both, which scores every pair alike; give {YES_OPTION} and {NO_OPTION}"
+        )
 
 
 def _check_ids(config: HubConfig, stored: LogitScore) -> None:

@@ -17,7 +17,13 @@ from infinity_v3.runtime.encodings import as_encoded, encode_many, encode_one
 from infinity_v3.runtime.pair_formats import JoinedPair, PairFormat, RenderedPair, TextPlaces, Texts
 from infinity_v3.runtime.requests import TextPair, TruncationSide
 from infinity_v3.runtime.truncation import Truncation, keep_end, share_room
-from infinity_v3.runtime.windows import WINDOW_GROWTH, first_width, is_safe, window
+from infinity_v3.runtime.windows import (
+    MAX_CHARACTERS_PER_TOKEN,
+    WINDOW_GROWTH,
+    first_width,
+    is_safe,
+    window,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +32,7 @@ class _TextRule:
 
     Attributes:
         limit: no more tokens of it than that stay.
+        max_characters: where it is cut, no more of it is ever looked at.
         side: where it is cut.
         is_cut: False where it is encoded whole, so that its tokens can be counted.
         is_clipped: it is cut to `limit` before the two share their room, so that the rest of it
@@ -33,6 +40,7 @@ class _TextRule:
     """
 
     limit: int
+    max_characters: int
     side: TruncationSide
     is_cut: bool
     is_clipped: bool = False
@@ -40,7 +48,7 @@ class _TextRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Glimpse:
-    """A query and a document, or as much of each as fits a window."""
+    """A query and a document as far as they may matter, and what of them fits a window."""
 
     pair: Texts
     texts: Texts
@@ -59,7 +67,8 @@ class PairEncoder:
     Args:
         backend: neither truncates nor pads.
         template: None = the tokenizer's own way.
-        max_characters: longest text that is encoded whole where it must not be cut.
+        max_characters: longest text that is encoded whole; of others no more is looked at, save
+            of a document that may keep more tokens before it shares room.
     """
 
     def __init__(
@@ -87,7 +96,7 @@ class PairEncoder:
         Raises:
             InferenceError: the first pair at fault, by its position.
         """
-        rules, width = _rules(truncation), first_width(truncation)
+        rules, width = _rules(truncation, self._max_characters), first_width(truncation)
         fitting = list(takewhile(lambda pair: not self._excess(pair, rules), pairs))
         glimpses = [_look(pair, rules, width) for pair in fitting]
         encodings = self._encode_many(glimpses)
@@ -156,19 +165,31 @@ class PairEncoder:
         return as_encoded(ids, types)
 
 
-def _rules(truncation: Truncation) -> _Rules:
+def _rules(truncation: Truncation, max_characters: int) -> _Rules:
     query = _TextRule(
-        limit=truncation.max_tokens, side=truncation.side, is_cut=truncation.is_allowed
+        limit=truncation.max_tokens,
+        max_characters=max_characters,
+        side=truncation.side,
+        is_cut=truncation.is_allowed,
     )
     clip = truncation.max_document_tokens
     if clip is None:
         return query, query
-    return query, _TextRule(limit=clip, side=TruncationSide.RIGHT, is_cut=True, is_clipped=True)
+    return query, _TextRule(
+        limit=clip,
+        max_characters=max(max_characters, MAX_CHARACTERS_PER_TOKEN * clip),
+        side=TruncationSide.RIGHT,
+        is_cut=True,
+        is_clipped=True,
+    )
 
 
 def _look(pair: TextPair, rules: _Rules, width: int) -> _Glimpse:
-    texts = (pair.query, pair.document)
-    return _widen(_Glimpse(pair=texts, texts=texts), rules, width)
+    query, document = (
+        window(text, rule.max_characters, rule.side) if rule.is_cut else text
+        for text, rule in zip((pair.query, pair.document), rules, strict=True)
+    )
+    return _widen(_Glimpse(pair=(query, document), texts=(query, document)), rules, width)
 
 
 def _widen(glimpse: _Glimpse, rules: _Rules, width: int) -> _Glimpse:

@@ -19,7 +19,7 @@ class SingleEncoder:
 
     Args:
         backend: neither truncates nor pads.
-        max_characters: longest text that is encoded whole where it must not be cut.
+        max_characters: longest text that is encoded whole; of others no more is looked at.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, *, max_characters: int) -> None:
@@ -54,15 +54,15 @@ class SingleEncoder:
         if not truncation.is_allowed:
             self.check_characters(text, position)
             return encode_one(self._backend, text, position), 0
-        width = first_width(truncation)
-        while width < len(text):
+        width, is_right = first_width(truncation), truncation.side is TruncationSide.RIGHT
+        while width < min(len(text), self._max_characters):
             seen = window(text, width, truncation.side)
             encoding = encode_one(self._backend, seen, position)
             if _is_settled(encoding, len(seen), truncation):
-                is_right = truncation.side is TruncationSide.RIGHT
                 return encoding, 0 if is_right else len(text) - len(seen)
             width *= WINDOW_GROWTH
-        return encode_one(self._backend, text, position), 0
+        seen = window(text, self._max_characters, truncation.side)
+        return encode_one(self._backend, seen, position), 0 if is_right else len(text) - len(seen)
 
     def check_characters(self, text: str, position: int) -> None:
         """Refuse a text that is too long to be encoded whole.

@@ -22,9 +22,9 @@ from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
 from infinity_v3.runtime.single_texts import SingleEncoder, kept_places
 from infinity_v3.runtime.tokens import TokenPiece, read_pieces
 from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
+from infinity_v3.runtime.windows import MAX_CHARACTERS_PER_TOKEN
 from infinity_v3.runtime.words import TokenizedText, WordReader, WordRule
 
-MAX_CHARACTERS_PER_TOKEN = 250
 CHUNK_ITEMS = 32
 """Items encoded per call, which releases the GIL: between two calls others get their turn."""
 

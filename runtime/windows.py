@@ -6,6 +6,12 @@ Knows nothing of tokenizers.
 from infinity_v3.runtime.requests import TruncationSide
 from infinity_v3.runtime.truncation import Truncation
 
+MAX_CHARACTERS_PER_TOKEN = 250
+"""Times the longest input of the model: no more of a text is ever looked at.
+
+A text of few, endless words would otherwise be encoded whole, however long it is.
+"""
+
 WINDOW_CHARACTERS_PER_TOKEN = 16
 MIN_WINDOW_CHARACTERS = 1024
 WINDOW_GROWTH = 4

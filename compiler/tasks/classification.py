@@ -18,6 +18,7 @@ from infinity_v3.compiler.reference import (
     ModelClass,
     ModelSource,
     Reference,
+    allow_batches,
     encoder_of,
     load_model,
     replace_encoder,
@@ -123,6 +124,7 @@ class ClassificationTask:
         if pooler is not None:
             setattr(encoder, "pooler", None)  # noqa: B010 - no attribute that torch knows
         model.float()  # type: ignore[no-untyped-call]
+        allow_batches(model)
         return LoadedTask(encoder=encoder, head=SequenceHead(model, self.head))
 
     def reference(self) -> Callable[[Probe], Outputs]:

@@ -13,13 +13,14 @@ from infinity_v3.compiler.tasks.sparse import SparseTask
 from infinity_v3.compiler.tasks.task import Task
 from infinity_v3.compiler.tasks.token_classification import TokenClassificationTask
 from infinity_v3.compiler.tasks.yes_no import YesNoTask
+from infinity_v3.compiler.tokenizer import open_tokenizer, refuse_padding_at_end
 from infinity_v3.model_specs.classifier_head import activation_warnings, resolve_classifier_head
 from infinity_v3.model_specs.embedding_head import resolve_embedding_head
 from infinity_v3.model_specs.hub_config import HubConfig
 from infinity_v3.model_specs.kind import CAUSAL_LM_HEAD, head_of
 from infinity_v3.model_specs.late_interaction import resolve_late_interaction
 from infinity_v3.model_specs.pair_template import chat_pair_template, prompt_warnings
-from infinity_v3.model_specs.spec import ModelSpec
+from infinity_v3.model_specs.spec import ClassifierPooling, ModelSpec
 from infinity_v3.model_specs.yes_no_head import NO_OPTION, YES_OPTION, resolve_yes_no_head
 
 
@@ -57,7 +58,8 @@ def _ignored_options(kind: Kind, request: CompileRequest, *, is_yes_no: bool) ->
     """Sentences for options that have no meaning for the task."""
     words = {YES_OPTION: request.yes_token, NO_OPTION: request.no_token}
     ignored = [] if is_yes_no else [option for option, word in words.items() if word is not None]
-    if kind not in (Kind.EMBEDDING, Kind.SPARSE) and request.pooling:
+    is_pooled = kind is Kind.EMBEDDING or request.pooling == (PoolingMode.SPLADE,)
+    if request.pooling and not is_pooled:
         ignored.append("--pooling")
     return tuple(
         f"{option}: has no meaning for this {kind.value.replace('_', ' ')} model; ignored"
@@ -127,6 +129,9 @@ def _classifier(
     if kind is Kind.TOKEN_CLASSIFIER:
         return TokenClassificationTask(source=source, head=head, warnings=warnings)
     template = chat_pair_template(config)
+    if head.pooling is ClassifierPooling.LAST_TOKEN and template is None:
+        file = config.tokenizer.tokenizer
+        refuse_padding_at_end(open_tokenizer(file), file, config.model.pad_token_id)
     return ClassificationTask(
         source=source,
         head=head,

@@ -184,6 +184,22 @@ def test_tokens_that_texts_share_are_stored_once() -> None:
     assert_near(found[rows], masked_softmax(spread, lambda d: d >= 0, DIM**-0.5))
 
 
+def test_hidden_tokens_look_at_those_that_are_seen() -> None:
+    heads = random_heads(sum(LENGTHS))
+    counts = torch.tensor([3, 1, 12, 1], dtype=torch.int32)
+    owner = torch.repeat_interleave(torch.arange(len(LENGTHS)), torch.tensor(LENGTHS))
+    place = torch.arange(len(owner)) - bounds(LENGTHS)[owner]
+    is_hidden = place >= counts[owner]
+    expected = masked_softmax(
+        heads,
+        lambda d: d == d,
+        DIM**-0.5,
+        change=lambda scores, _: scores.masked_fill(is_hidden, float("-inf")),
+    )
+    assert_near(attend(*heads, packed_key_counts=counts), expected)
+    assert (attend(*heads) - expected).abs().max() > 0.01
+
+
 def test_fewer_key_heads_are_shared_by_groups() -> None:
     query, key, value = random_heads(sum(LENGTHS), kv_heads=2)
     wide = [query, key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)]

@@ -13,6 +13,7 @@ from tiny_checkpoints import FAMILIES
 from tiny_tokenizers import build_tokenizer
 
 T = TypeVar("T")
+NUM_PARAMETERS = 1_000_000
 VOCAB_SIZE = 200
 
 
@@ -29,14 +30,25 @@ def save_tokenizer(family: str, folder: Path) -> Path:
 
 def probes_of(path: Path, max_tokens: int, *, windows: tuple[int, ...] = ()) -> Probes:
     return make_probes(
-        path, vocab_size=VOCAB_SIZE, max_tokens=max_tokens, windows=windows, avoid=frozenset({0})
+        path,
+        vocab_size=VOCAB_SIZE,
+        num_parameters=NUM_PARAMETERS,
+        max_tokens=max_tokens,
+        windows=windows,
+        avoid=frozenset({0}),
     )
 
 
 def test_texts_with_ids_beyond_the_table_are_left_out(tokenizer_file: Path) -> None:
     special = Tokenizer.from_file(str(tokenizer_file)).encode("").ids
     size = max(special) + 1
-    probes = make_probes(tokenizer_file, vocab_size=size, max_tokens=16, avoid=frozenset())
+    probes = make_probes(
+        tokenizer_file,
+        vocab_size=size,
+        num_parameters=NUM_PARAMETERS,
+        max_tokens=16,
+        avoid=frozenset(),
+    )
     assert max(int(ids.max()) for ids in probes.ids) < size
     assert probes.ids[0].tolist() == special
 
@@ -82,6 +94,7 @@ def test_types_are_those_of_pairs_in_every_other_probe(tokenizer_file: Path) -> 
     typed = make_probes(
         tokenizer_file,
         vocab_size=VOCAB_SIZE,
+        num_parameters=NUM_PARAMETERS,
         max_tokens=64,
         avoid=frozenset({0}),
         has_token_types=True,
@@ -102,6 +115,7 @@ def test_every_third_probe_hides_its_last_tokens(tokenizer_file: Path) -> None:
     hiding = make_probes(
         tokenizer_file,
         vocab_size=VOCAB_SIZE,
+        num_parameters=NUM_PARAMETERS,
         max_tokens=64,
         avoid=frozenset({0}),
         has_key_counts=True,
@@ -143,7 +157,13 @@ def test_beyond_the_reach_of_the_reference(tokenizer_file: Path) -> None:
 
 def test_no_random_id_is_one_to_avoid(tokenizer_file: Path) -> None:
     avoid = frozenset({0, 7, VOCAB_SIZE - 1})
-    probes = make_probes(tokenizer_file, vocab_size=VOCAB_SIZE, max_tokens=512, avoid=avoid)
+    probes = make_probes(
+        tokenizer_file,
+        vocab_size=VOCAB_SIZE,
+        num_parameters=NUM_PARAMETERS,
+        max_tokens=512,
+        avoid=avoid,
+    )
     num_texts = len(texts_of(probes))
     drawn = np.concatenate(probes.ids[num_texts:])
     assert not avoid & set(drawn.tolist())
@@ -164,7 +184,11 @@ def test_texts_are_tokenised_as_the_checkpoint_does(family: str, tmp_path: Path)
     path = save_tokenizer(family, tmp_path)
     tokenizer = Tokenizer.from_file(str(path))
     probes = make_probes(
-        path, vocab_size=tokenizer.get_vocab_size(), max_tokens=128, avoid=frozenset()
+        path,
+        vocab_size=tokenizer.get_vocab_size(),
+        num_parameters=NUM_PARAMETERS,
+        max_tokens=128,
+        avoid=frozenset(),
     )
     texts = [ids.tolist() for ids in texts_of(probes)]
     for text in ("", "a", "The quick brown fox jumps over the lazy dog."):
