@@ -15,6 +15,7 @@ from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.model_specs.catalog import CatalogEntry, find_entries, read_catalog
 
 SERVER = "http://127.0.0.1:3000"
+_SHOWN_CHARACTERS = 100
 _COLUMNS = ("id", "family", "task", "max length", "pooling")
 
 
@@ -49,8 +50,8 @@ def run_catalog(query: str, *, is_json: bool) -> None:
     found = find_entries(known, query)
     if not found:
         raise UsageError(
-            f"{query!r} is no id and no words of a checkpoint in the catalog{_hint(query, known)}; "
-            "see infinity-compile catalog"
+            f"{query[:_SHOWN_CHARACTERS]!r} is no id and no words of a checkpoint in the catalog"
+            f"{_hint(query, known)}; see infinity-compile catalog"
         )
     if is_json:
         document = {"models": [_entry_to_json(entry) for entry in found]}

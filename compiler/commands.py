@@ -7,6 +7,7 @@ them.
 import json
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -48,6 +49,7 @@ def run_model(arguments: ModelArguments) -> None:
     preflight(resolved.request)
     check_configuration(resolved.request)
     _silence_libraries()
+    _make_no_cache()
     # The pipeline imports torch, which takes seconds; a refusal above should not.
     with progress.stage("load torch"):
         from infinity_v3.compiler.pipeline import compile_model
@@ -106,6 +108,7 @@ def run_verify(path: Path, *, checkpoint: Path | None, allow_shared: bool, is_js
             f"every digest matches, but engines cannot be checked here: {'; '.join(obstacles)}"
         )
     _silence_libraries()
+    _make_no_cache()
     from infinity_v3.compiler.verify import verify_artifact
 
     reports = verify_artifact(artifact, checkpoint, progress)
@@ -157,6 +160,12 @@ def _silence_libraries() -> None:
     # Deprecations inside torch and transformers are nothing a user can act on; -W shows them.
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+
+
+def _make_no_cache() -> None:
+    # Importing torch's compiler makes a folder for a cache, which builds do not use: they have
+    # one of their own. A folder that is there already does.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
 
 
 def _progress(is_json: bool) -> Progress:

@@ -138,9 +138,7 @@ def _parse_json(where: str, header: bytes) -> dict[str, object]:
         )
     # ValueError covers bad JSON, bad UTF-8 and integers beyond Python's digit limit.
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{where}: damaged header: {error}; fetch the file again"
-        ) from error
+        raise CheckpointError(f"{where}: damaged header: {error}; fetch the file again") from error
     assert isinstance(parsed, dict), "JSON that starts with a brace is an object; this is a bug"
     return parsed
 

@@ -28,6 +28,7 @@ def check_special_tokens(tokenizer: Tokenizer, file: Path, vocab_size: int) -> N
 
     Args:
         tokenizer: opened from `file`.
+        file: tokenizer.json, as sentences name it.
         vocab_size: rows of the model's word embedding.
 
     Raises:

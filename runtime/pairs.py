@@ -19,6 +19,7 @@ from infinity_v3.runtime.requests import TextPair, TruncationSide
 from infinity_v3.runtime.truncation import Truncation, keep_end, share_room
 from infinity_v3.runtime.windows import (
     MAX_CHARACTERS_PER_TOKEN,
+    MAX_CLIPPED_CHARACTERS,
     WINDOW_GROWTH,
     first_width,
     is_safe,
@@ -68,7 +69,7 @@ class PairEncoder:
         backend: neither truncates nor pads.
         template: None = the tokenizer's own way.
         max_characters: longest text that is encoded whole; of others no more is looked at, save
-            of a document that may keep more tokens before it shares room.
+            of a document that has a longer limit of its own.
     """
 
     def __init__(
@@ -177,7 +178,9 @@ def _rules(truncation: Truncation, max_characters: int) -> _Rules:
         return query, query
     return query, _TextRule(
         limit=clip,
-        max_characters=max(max_characters, MAX_CHARACTERS_PER_TOKEN * clip),
+        max_characters=max(
+            max_characters, min(MAX_CHARACTERS_PER_TOKEN * clip, MAX_CLIPPED_CHARACTERS)
+        ),
         side=TruncationSide.RIGHT,
         is_cut=True,
         is_clipped=True,

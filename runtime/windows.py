@@ -12,6 +12,9 @@ MAX_CHARACTERS_PER_TOKEN = 250
 A text of few, endless words would otherwise be encoded whole, however long it is.
 """
 
+MAX_CLIPPED_CHARACTERS = 1_000_000
+"""Nor more of a document that is cut to a number of tokens of its own, however large that is."""
+
 WINDOW_CHARACTERS_PER_TOKEN = 16
 MIN_WINDOW_CHARACTERS = 1024
 WINDOW_GROWTH = 4

@@ -16,7 +16,7 @@ from infinity_v3.server.body import Lease
 from infinity_v3.server.choices import choices_at
 from infinity_v3.server.codec import check_tree, decode
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.errors import HttpError, from_inference, malformed, validation
+from infinity_v3.server.errors import HttpError, echoed, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.schemas import CutBody, Direction, RoutedBody
@@ -175,8 +175,10 @@ def convert(value: object, body_type: type[BodyT]) -> BodyT:
 
 
 def _type_error(message: str, value: object, body_type: type[BodyT]) -> HttpError:
-    reason, _, path = message.partition(" - at ")
-    path = path.strip("`").removeprefix("$").removeprefix(".")
+    # The path comes last: what stands before it may quote the client.
+    reason, mark, path = message.rpartition(" - at ")
+    path = path.strip("`").removeprefix("$").removeprefix(".") if mark else ""
+    reason = echoed(reason if mark else message)
     if not path:
         return validation(f"the body does not fit: {reason}")
     if reason.startswith("Invalid enum value"):

@@ -236,6 +236,15 @@ def _sglang_type(error: HttpError) -> str:
     return _SERVER if error.nested_type == _SERVER else _INVALID
 
 
+MAX_ECHOED_CHARACTERS = 200
+
+
+def echoed(text: str) -> str:
+    """What a client wrote, for a message: no more of it than helps to find it."""
+    is_short = len(text) <= MAX_ECHOED_CHARACTERS
+    return text if is_short else f"{text[:MAX_ECHOED_CHARACTERS]}..."
+
+
 def validation(message: str, *, code: str | None = None, param: str | None = None) -> HttpError:
     """A 422."""
     return HttpError(ErrorKind.VALIDATION, message, code=code, param=param)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from infinity_v3.server.config import ModelConfig
-from infinity_v3.server.errors import HttpError, HttpErrorKind, validation
+from infinity_v3.server.errors import HttpError, HttpErrorKind, echoed, validation
 
 if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside the server
     from infinity_v3.runtime.model_info import ModelInfo
@@ -142,7 +142,7 @@ class ModelTable:
         if name not in self._by_name:
             raise HttpError(
                 HttpErrorKind.NOT_FOUND,
-                f"model {name!r} is not served here; served: {self._names()}",
+                f"model {echoed(name)!r} is not served here; served: {self._names()}",
                 code="model_not_found",
                 param="model",
             )

@@ -50,8 +50,10 @@ def test_stored_tokens_count_by_their_number(scored: Path) -> None:
     assert head.warnings == ()
     assert head.pair_template is not None
     assert head.pair_template.before.startswith("<|im_start|>system\nJudge whether")
-    set_json_key(scored / SCORE, "true_token_id", ids_of(scored, "no")[0])
-    assert head_of(scored).yes == "no"
+    yes, no = ids_of(scored, "yes", "no")
+    set_json_key(scored / SCORE, "true_token_id", no)
+    set_json_key(scored / SCORE, "false_token_id", yes)
+    assert (head_of(scored).yes, head_of(scored).no) == ("no", "yes")
 
 
 def test_the_user_may_choose_other_words(scored: Path) -> None:

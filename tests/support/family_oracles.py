@@ -28,6 +28,7 @@ from transformers import (
     AutoModelForTokenClassification,
     PreTrainedConfig,
     PreTrainedModel,
+    TokenClassificationPipeline,
 )
 
 from reference_library import load_reference_tokenizer
@@ -164,6 +165,21 @@ def token_logits(path: Path, rows: Iterable[TokenRow]) -> list[torch.Tensor]:
     """Logits of the token classification head: one (tokens, labels) per row."""
     model = load_reference(path, TOKEN)
     return [run(model, row)["logits"] for row in rows]
+
+
+def entity_pipeline(path: Path, *, max_tokens: int, side: str) -> TokenClassificationPipeline:
+    """The pipeline of transformers that makes entities of labelled tokens.
+
+    Args:
+        path: of the checkpoint.
+        max_tokens: texts are cut to it, special tokens included.
+        side: which end is cut off, "left" or "right".
+    """
+    tokenizer = load_reference_tokenizer(path)
+    tokenizer.model_max_length, tokenizer.truncation_side = max_tokens, side
+    return TokenClassificationPipeline(  # type: ignore[no-untyped-call]
+        model=load_reference(path, TOKEN), tokenizer=tokenizer
+    )
 
 
 def masked_lm_logits(path: Path, rows: Iterable[TokenRow]) -> list[torch.Tensor]:

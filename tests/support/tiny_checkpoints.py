@@ -53,7 +53,7 @@ def make_tiny_checkpoint(  # noqa: PLR0913  one keyword per independent trait
     similarity: str | None = None,
     max_seq_length: int | None = None,
     dtype: str = "float32",
-    hidden_size: int = 32,
+    hidden_size: int | None = None,
     num_layers: int | None = None,
     num_heads: int = 4,
     max_positions: int | None = None,
@@ -84,7 +84,7 @@ def make_tiny_checkpoint(  # noqa: PLR0913  one keyword per independent trait
         similarity: `similarity_fn_name`, e.g. "cosine".
         max_seq_length: written to sentence_bert_config.json when given.
         dtype: torch dtype name of the stored weights.
-        hidden_size: width of the model, a multiple of `num_heads`.
+        hidden_size: width of the model, a multiple of `num_heads`; default the family's own.
         num_layers: layers; default the family's own.
         num_heads: attention heads.
         max_positions: rows of the position table; default 512, or 514 where positions start after
@@ -107,8 +107,9 @@ def make_tiny_checkpoint(  # noqa: PLR0913  one keyword per independent trait
     kind = recipe.embedding_tokenizer if head is None else None
     built = build_tokenizer(tokenizer or kind or recipe.tokenizer)
     built.backend.add_tokens(list(added_tokens))
+    width = hidden_size or recipe.hidden_size
     sizes = TinySizes(
-        hidden_size=hidden_size,
+        hidden_size=width,
         num_layers=num_layers,
         num_heads=num_heads,
         max_positions=max_positions,
@@ -129,7 +130,7 @@ def make_tiny_checkpoint(  # noqa: PLR0913  one keyword per independent trait
         write_json(path / "sentence_bert_config.json", limit)
     if pooling is not None:
         layout = TinyModules(path=path, types=NEW_TYPES if new_names else LEGACY_TYPES)
-        layout.write(pooling, dense, normalize, width=hidden_size, seed=seed, new_names=new_names)
+        layout.write(pooling, dense, normalize, width=width, seed=seed, new_names=new_names)
     if prompts is not None or default_prompt_name or similarity or pooling is not None:
         _write_sentence_transformers_config(path, prompts or {}, default_prompt_name, similarity)
     return path

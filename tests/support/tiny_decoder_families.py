@@ -7,6 +7,7 @@ from tiny_family import (
     CAUSAL_LM,
     DECODER_HEADS,
     SEQUENCE,
+    WIDE,
     Feature,
     Published,
     TinyFamily,
@@ -59,6 +60,7 @@ DECODERS = (
     TinyFamily(
         name="qwen2",
         model_type="qwen2",
+        hidden_size=WIDE,
         tokenizer="qwen",
         embedding_tokenizer="qwen-embedding",
         config={"num_key_value_heads": 2, **theta(1000000.0)},
@@ -69,6 +71,7 @@ DECODERS = (
     TinyFamily(
         name="qwen3",
         model_type="qwen3",
+        hidden_size=WIDE,
         tokenizer="qwen",
         embedding_tokenizer="qwen-embedding",
         config={
@@ -84,6 +87,7 @@ DECODERS = (
     TinyFamily(
         name="qwen3_moe",
         model_type="qwen3_moe",
+        hidden_size=WIDE,
         tokenizer="qwen",
         embedding_tokenizer="qwen-embedding",
         config={
@@ -110,6 +114,7 @@ DECODERS = (
     TinyFamily(
         name="llama",
         model_type="llama",
+        hidden_size=WIDE,
         tokenizer="llama3",
         config={"num_key_value_heads": 2, "rope_parameters": _LLAMA3_ROPE},
         heads=DECODER_HEADS,
@@ -119,6 +124,7 @@ DECODERS = (
     TinyFamily(
         name="llama_bidirec",
         model_type="llama",
+        hidden_size=WIDE,
         tokenizer="llama3",
         config={"num_key_value_heads": 2, "rope_parameters": _LLAMA3_ROPE, "is_causal": False},
         heads=(SEQUENCE,),
@@ -133,6 +139,7 @@ DECODERS = (
     TinyFamily(
         name="mistral",
         model_type="mistral",
+        hidden_size=WIDE,
         tokenizer="mistral",
         embedding_tokenizer="mistral-embedding",
         config={"num_key_value_heads": 2, "sliding_window": 8, **theta(10000.0)},
@@ -143,6 +150,7 @@ DECODERS = (
     TinyFamily(
         name="ministral",
         model_type="ministral",
+        hidden_size=WIDE,
         tokenizer="tekken",
         config={
             "num_key_value_heads": 2,
@@ -159,6 +167,7 @@ DECODERS = (
     TinyFamily(
         name="ministral3",
         model_type="ministral3",
+        hidden_size=WIDE,
         tokenizer="tekken",
         config={"num_key_value_heads": 2, "head_dim": 16, "rope_parameters": _MINISTRAL3_ROPE},
         heads=DECODER_HEADS,
@@ -168,6 +177,7 @@ DECODERS = (
     TinyFamily(
         name="nemotron-embedding",
         model_type="ministral3",
+        hidden_size=WIDE,
         tokenizer="tekken",
         config={
             "num_key_value_heads": 2,

@@ -1,6 +1,6 @@
 """The tiny encoders. Owns their configuration facts; knows nothing of files or of weights."""
 
-from tiny_family import Feature, Published, TinyFamily, theta, two_thetas
+from tiny_family import WIDE, Feature, Published, TinyFamily, theta, two_thetas
 
 _TYPES = Feature(name="token-types", inputs="no-token-types")
 _POSITIONS = Feature(name="positions", zero="position_embeddings")
@@ -114,6 +114,7 @@ ENCODERS = (
     TinyFamily(
         name="modernbert",
         model_type="modernbert",
+        hidden_size=WIDE,
         tokenizer="modernbert",
         config={
             "local_attention": 16,
@@ -132,6 +133,7 @@ ENCODERS = (
         TinyFamily(
             name=name,
             model_type="ultrabert",
+            hidden_size=WIDE,
             tokenizer="ultrabert",
             config={
                 "sliding_window": 6,
@@ -176,6 +178,7 @@ ENCODERS = (
     TinyFamily(
         name="eurobert",
         model_type="eurobert",
+        hidden_size=WIDE,
         tokenizer="eurobert",
         config={"num_key_value_heads": 2, **theta(250000.0)},
         features=(_ROPE,),

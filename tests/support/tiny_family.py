@@ -12,6 +12,7 @@ MASKED_LM = "MaskedLM"
 SEQUENCE = "SequenceClassification"
 TOKEN = "TokenClassification"
 CAUSAL_LM = "CausalLM"
+WIDE = 128
 ENCODER_HEADS = (MASKED_LM, SEQUENCE, TOKEN)
 DECODER_HEADS = (CAUSAL_LM, SEQUENCE, TOKEN)
 BIO_LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -65,6 +66,8 @@ class TinyFamily:
         config: values beside the sizes.
         heads: that transformers has, beside the bare model.
         features: traits that must act.
+        hidden_size: by default. Where norms stand before the layers, random weights need width: at
+            32, rounding to bfloat16 moves single token vectors by more than engines may.
         num_layers: by default.
         max_positions: by default.
         norm_center: about which norm weights spread; 0 where the model adds one to them.
@@ -79,6 +82,7 @@ class TinyFamily:
     config: Values = field(default_factory=dict)
     heads: tuple[str, ...] = ENCODER_HEADS
     features: tuple[Feature, ...] = ()
+    hidden_size: int = 32
     num_layers: int = 2
     max_positions: int = 512
     norm_center: float = 1.0

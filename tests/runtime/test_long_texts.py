@@ -1,0 +1,110 @@
+"""Texts that no model reads to their end: how much of them is looked at, and what is kept."""
+
+from collections.abc import Callable
+
+import pytest
+import tokenizers
+
+from infinity_v3.runtime.encodings import TokenizerInput, encode_one
+from infinity_v3.runtime.requests import TextPair, TruncationSide
+from infinity_v3.runtime.tokenizer import TextTokenizer
+from infinity_v3.runtime.truncation import Truncation
+from tiny_models import END, MAX_INPUT_TOKENS, START, VOCAB_SIZE, word_tokenizer
+
+LEFT, RIGHT = TruncationSide.LEFT, TruncationSide.RIGHT
+GUARD = 250 * MAX_INPUT_TOKENS
+ENDLESS = {"word": "x" * 3_000_000, "blanks": " " * 3_000_000}
+UNKNOWN = 0
+
+
+@pytest.fixture
+def ours() -> TextTokenizer:
+    return TextTokenizer(word_tokenizer(), vocab_size=VOCAB_SIZE, max_input_tokens=MAX_INPUT_TOKENS)
+
+
+@pytest.fixture
+def num_encoded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Counts the characters of inputs that did not fit the first window."""
+    widths: list[int] = []
+
+    def watch(
+        backend: tokenizers.Tokenizer, item: TokenizerInput, position: int, **options: bool
+    ) -> tokenizers.Encoding:
+        widths.append(len(item) if isinstance(item, str) else sum(map(len, item)))
+        return encode_one(backend, item, position, **options)
+
+    monkeypatch.setattr("infinity_v3.runtime.pairs.encode_one", watch)
+    monkeypatch.setattr("infinity_v3.runtime.single_texts.encode_one", watch)
+    return lambda: sum(widths)
+
+
+def cut(side: TruncationSide, *, max_document_tokens: int | None = None) -> Truncation:
+    return Truncation(
+        max_tokens=MAX_INPUT_TOKENS, side=side, max_document_tokens=max_document_tokens
+    )
+
+
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_an_endless_word_is_not_encoded_whole(
+    ours: TextTokenizer, num_encoded: Callable[[], int], text: str, side: TruncationSide
+) -> None:
+    (encoded,) = ours.encode([text], cut(side))
+    content = [UNKNOWN] if text.strip() else []
+    assert encoded.input_ids.tolist() == [START, *content, END]
+    assert num_encoded() < 3 * GUARD
+
+
+def test_the_kept_side_decides_what_is_looked_at(ours: TextTokenizer) -> None:
+    text = "w5" + " " * GUARD + "w6"
+    found = {side: ours.encode([text], cut(side))[0].input_ids.tolist() for side in (LEFT, RIGHT)}
+    assert found == {LEFT: [START, 6, END], RIGHT: [START, 5, END]}
+
+
+def test_characters_count_from_the_beginning_of_a_text_that_is_cut_unread(
+    ours: TextTokenizer,
+) -> None:
+    text = "w5" + " " * GUARD + "w6"
+    (found,) = ours.encode_words([text], cut(LEFT))
+    assert [(token.token_id, text[token.start : token.end]) for token in found.tokens] == [
+        (6, "w6")
+    ]
+
+
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+@pytest.mark.parametrize("is_query", [True, False])
+def test_neither_text_of_a_pair_is_encoded_whole(
+    ours: TextTokenizer,
+    num_encoded: Callable[[], int],
+    text: str,
+    side: TruncationSide,
+    is_query: bool,
+) -> None:
+    pair = TextPair(query=text, document="w5") if is_query else TextPair(query="w5", document=text)
+    found = ours.encode([pair] * 5, cut(side))
+    content = [UNKNOWN] if text.strip() else []
+    halves = (content, [5]) if is_query else ([5], content)
+    assert found[-1].input_ids.tolist() == [START, *halves[0], END, *halves[1], END]
+    assert num_encoded() < 5 * 3 * GUARD
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_a_limit_of_documents_is_no_way_around(
+    ours: TextTokenizer, num_encoded: Callable[[], int], side: TruncationSide
+) -> None:
+    document = "w5 " * 3_000_000
+    pair = TextPair(query="w6", document=document)
+    (found,) = ours.encode([pair], cut(side, max_document_tokens=1 << 62))
+    assert found.num_tokens == MAX_INPUT_TOKENS
+    assert num_encoded() < 3_000_000
+
+
+def test_a_document_may_be_cut_behind_what_other_texts_are_read_to(ours: TextTokenizer) -> None:
+    document = "w5 " * (GUARD // 3) + "w6 " * 100 + "w7 " * 100
+    num_kept = GUARD // 3 + 100
+    (found,) = ours.encode(
+        [TextPair(query="w8", document=document)], cut(LEFT, max_document_tokens=num_kept)
+    )
+    room = MAX_INPUT_TOKENS - len([START, 8, END, END])
+    assert found.input_ids.tolist() == [START, 8, END, *[6] * room, END]
