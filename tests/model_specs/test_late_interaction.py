@@ -2,6 +2,7 @@
 
 import json
 import string
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from infinity_v3.runtime.requests import TruncationSide
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.truncation import Truncation
 from tiny_checkpoints import make_tiny_checkpoint, remove_json_key, set_json_key
-from tiny_retrievers import ColbertTraits, make_colbert_checkpoint
+from tiny_retrievers import STANFORD_TRAITS, ColbertTraits, make_colbert_checkpoint
 
 TEXTS = (
     "a",
@@ -31,13 +32,16 @@ TEXTS = (
     "Füße 深度学习 🙂",
     "again " * 40,
 )
+SHORT = ColbertTraits(query_length=8)
+"""For tiny windows: fill-up tokens must see some of the query."""
+SHORT_STANFORD = replace(STANFORD_TRAITS["modernbert"], query_length=8)
 LAYOUTS = {
     "bert-pylate": ("bert", "pylate", None),
     "bert-stanford": ("bert", "stanford", None),
     "bert-library": ("bert", "sentence-transformers", None),
-    "modernbert-pylate": ("modernbert", "pylate", None),
-    "modernbert-stanford": ("modernbert", "stanford", None),
-    "modernbert-library": ("modernbert", "sentence-transformers", None),
+    "modernbert-pylate": ("modernbert", "pylate", SHORT),
+    "modernbert-stanford": ("modernbert", "stanford", SHORT_STANFORD),
+    "modernbert-library": ("modernbert", "sentence-transformers", SHORT),
     "xlm-roberta-stanford": ("xlm-roberta", "stanford", None),
     "xlm-roberta-pylate": ("xlm-roberta", "pylate", None),
     "attending": ("bert", "pylate", ColbertTraits(attend_to_expansion=True)),
@@ -290,3 +294,12 @@ def test_a_plain_checkpoint_is_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a late-interaction checkpoint"):
         resolve_late_interaction(config, match(config))
     assert resolve_kind(config, match(config), None, None).value == "embedding"
+
+
+def test_fill_up_tokens_that_would_see_nothing_are_refused(tmp_path: Path) -> None:
+    path = make_colbert_checkpoint("modernbert", tmp_path / "m")
+    with pytest.raises(UsageError, match="expected an attention window of at least 32 tokens"):
+        rules_of(path)
+    attending = ColbertTraits(attend_to_expansion=True)
+    path = make_colbert_checkpoint("modernbert", tmp_path / "n", traits=attending)
+    assert rules_of(path).attends_to_expansion

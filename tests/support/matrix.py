@@ -41,7 +41,7 @@ VECTOR_ATOL = 2e-5
 RAW_RTOL = 5e-5
 """Relative to max(1, |x|)."""
 LABELS = ("O", "B-PER", "I-PER", "B-LOC")
-SPARSE_FAMILIES = ("bert", "distilbert", "modernbert")
+SPARSE_FAMILIES = ("bert", "distilbert")
 OWN_FAMILIES: Mapping[str, Callable[[Path], Path]] = {
     "jina_bert_v2": make_jina_bert_checkpoint,
     "nomic_bert_moe": make_nomic_moe_checkpoint,

@@ -32,6 +32,7 @@ _HEADS: Mapping[str | None, type] = {
     TOKEN: AutoModelForTokenClassification,
     CAUSAL_LM: AutoModelForCausalLM,
 }
+_SCORERS = ("classifier.", "score.")
 _EMBEDDINGS = ("word_embeddings", "embed_tokens", "tok_embeddings")
 _SPREAD_WIDTH = 32
 
@@ -96,6 +97,9 @@ def _spread(name: str, noise: torch.Tensor, matrix: float, norm_center: float) -
         return norm_center + 0.2 * noise
     if any(embedding in name for embedding in _EMBEDDINGS):
         return 0.5 * noise
+    if name.startswith(_SCORERS):
+        # Probabilities near one half move most when logits do: small logits keep them comparable.
+        return 0.5 * matrix * noise
     return (0.1 if name.endswith("bias") else matrix) * noise
 
 
