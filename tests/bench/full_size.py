@@ -183,10 +183,11 @@ def make(name: str, path: Path) -> None:
 
     values = dict(MODELS[name])
     tokenizer = build_tokenizer("bert")
-    config = AutoConfig.for_model(values.pop("model_type"), **{**values, **tokenizer.config_ids})
+    kind = str(values.pop("model_type"))
+    config = AutoConfig.for_model(kind, **{**values, **tokenizer.config_ids})
     torch.manual_seed(0)
     with torch.device("cpu"):
-        model = AutoModel.from_config(config, dtype=torch.bfloat16)
+        model = AutoModel.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
     path.mkdir(parents=True)
     model.save_pretrained(path)
     limit = int(str(values["max_position_embeddings"]))

@@ -1,6 +1,8 @@
 """Documents that are ranked for one query share their prompt: computed once, scored the same."""
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ DOCUMENTS = [f"document {number} about a dog and {number % 7} cats" for number i
 
 
 @pytest.fixture(scope="module")
-def server(compiled_artifact: CompiledArtifacts) -> "ServerProcess":
+def server(compiled_artifact: CompiledArtifacts) -> Iterator[ServerProcess]:
     artifact = cell_artifact(Cell(family="qwen3", task="yes_no_reranker"), compiled_artifact)
     with ServerProcess(artifact, "--dtype", "float32") as running:
         yield running
@@ -23,7 +25,8 @@ def server(compiled_artifact: CompiledArtifacts) -> "ServerProcess":
 def rank(server: ServerProcess, documents: list[str]) -> dict[str, float]:
     reply = server.post("/rerank", {"query": QUERY, "texts": documents, "raw_scores": True})
     assert reply.status == 200, reply.body
-    return {documents[row["index"]]: row["score"] for row in reply.json()}
+    rows: Any = reply.json()
+    return {documents[row["index"]]: row["score"] for row in rows}
 
 
 def counter(server: ServerProcess, name: str) -> float:

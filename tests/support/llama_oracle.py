@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -121,13 +122,13 @@ def _parameters(file: Path) -> xllamacpp.CommonParams:
     return parameters
 
 
-def _architecture(config: Mapping[str, object]) -> str:
+def _architecture(config: Mapping[str, Any]) -> str:
     if config["model_type"] == "bert":
         return "jina-bert-v2"
     return "nomic-bert-moe" if config.get("num_experts") else "nomic-bert"
 
 
-def _common_metadata(writer: gguf.GGUFWriter, config: Mapping[str, object]) -> None:
+def _common_metadata(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_context_length(512)
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType.NONE)
@@ -136,7 +137,7 @@ def _common_metadata(writer: gguf.GGUFWriter, config: Mapping[str, object]) -> N
     writer.add_tokenizer_model("none")
 
 
-def _jina_metadata(writer: gguf.GGUFWriter, config: Mapping[str, object]) -> None:
+def _jina_metadata(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
@@ -144,13 +145,13 @@ def _jina_metadata(writer: gguf.GGUFWriter, config: Mapping[str, object]) -> Non
     writer.add_layer_norm_eps(config["layer_norm_eps"])
 
 
-def _nomic_metadata(writer: gguf.GGUFWriter, config: Mapping[str, object]) -> None:
+def _nomic_metadata(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_embedding_length(config["n_embd"])
     writer.add_block_count(config["n_layer"])
     writer.add_feed_forward_length(config["n_inner"])
     writer.add_head_count(config["n_head"])
     writer.add_layer_norm_eps(config["layer_norm_epsilon"])
-    writer.add_rope_freq_base(float(str(config["rotary_emb_base"])))
+    writer.add_rope_freq_base(float(config["rotary_emb_base"]))
     if config.get("num_experts"):
         writer.add_moe_every_n_layers(config["moe_every_n_layers"])
         writer.add_expert_count(config["num_experts"])
@@ -177,7 +178,7 @@ def _jina_tensors(tensors: Mapping[str, Array]) -> dict[str, Array]:
     return translated
 
 
-def _nomic_tensors(tensors: Mapping[str, Array], config: Mapping[str, int]) -> dict[str, Array]:
+def _nomic_tensors(tensors: Mapping[str, Array], config: Mapping[str, Any]) -> dict[str, Array]:
     translated: dict[str, Array] = {}
     for name, value in tensors.items():
         match = _BLOCK.fullmatch(name)

@@ -42,4 +42,5 @@ def _distances(
 
 
 def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    lengths: NDArray[np.float32] = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return rows / lengths

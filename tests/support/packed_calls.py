@@ -4,9 +4,12 @@ Knows nothing of the product: it calls what it is given.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 LENGTHS = (1, 2, 3, 17, 64)
 
@@ -17,7 +20,7 @@ def random_texts(lengths: Sequence[int], *, vocab_size: int, seed: int = 0) -> l
     return [torch.randint(5, vocab_size, (length,), generator=generator) for length in lengths]
 
 
-def spread_weights(model: nn.Module, *, seed: int = 0) -> nn.Module:
+def spread_weights(model: ModelT, *, seed: int = 0) -> ModelT:
     """Seeded weights wide enough that no lost part could hide within rounding, for inference."""
     generator = torch.Generator().manual_seed(seed)
     model.eval().requires_grad_(False)

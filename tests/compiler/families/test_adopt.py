@@ -98,6 +98,7 @@ def test_nomic_bert_without_experts(tmp_path: Path) -> None:
 
     assert isinstance(config, NomicBertConfig)
     assert (config.hidden_size, config.intermediate_size) == (32, 64)
+    assert config.rope_parameters is not None
     assert config.rope_parameters["rope_theta"] == 1000.0
 
 

@@ -1,10 +1,13 @@
 """DeBERTa-v2 and v3 in packed form against the class of transformers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from transformers import DebertaV2Config, DebertaV2Model
+from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
 
 from infinity_v3.compiler.families import pack
 from packed_calls import (
@@ -28,7 +31,7 @@ V3 = {
     "type_vocab_size": 0,
 }
 V2_XLARGE = {**V3, "conv_kernel_size": 3, "conv_act": "gelu", "attention_head_size": 8}
-VARIANTS: Mapping[str, dict[str, object]] = {
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "v3": V3,
     "v2-xlarge": V2_XLARGE,
     "own projections": {**BOTH, "share_att_key": False, "position_buckets": 16},
@@ -44,11 +47,19 @@ VARIANTS: Mapping[str, dict[str, object]] = {
 }
 
 
-def tiny_model(variant: Mapping[str, object]) -> DebertaV2Model:
-    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
+def tiny_model(variant: Mapping[str, Any]) -> DebertaV2Model:
+    sizes: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "intermediate_size": 64}
-    options = {"max_position_embeddings": MAX_LENGTH, "relative_attention": True, **variant}
+    options: dict[str, Any] = {
+        "max_position_embeddings": MAX_LENGTH,
+        "relative_attention": True,
+        **variant,
+    }
     return spread_weights(DebertaV2Model(DebertaV2Config(**sizes, **options)))
+
+
+def attentions(model: nn.Module) -> list[DisentangledSelfAttention]:
+    return [module for module in model.modules() if isinstance(module, DisentangledSelfAttention)]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -69,8 +80,8 @@ def test_each_term_of_the_positions_counts(term: str) -> None:
     alone = encode_alone(model, texts)
     pack(model)
 
-    for layer in model.encoder.layer:
-        setattr(layer.attention.self, term, None)
+    for attention in attentions(model):
+        setattr(attention, term, None)
 
     assert largest_difference(encode_packed(model, texts), alone) > 100 * TOLERANCE
 
@@ -81,9 +92,9 @@ def test_the_buckets_count() -> None:
     alone = encode_alone(model, texts)
     pack(model)
 
-    for layer in model.encoder.layer:
-        delta = layer.attention.self.delta
-        reach, span = len(delta) // 2, layer.attention.self.pos_ebd_size
+    for attention in attentions(model):
+        delta = attention.get_buffer("delta")
+        reach, span = len(delta) // 2, attention.pos_ebd_size
         plain = torch.arange(-reach, reach + 1) + span
         delta.copy_(plain.clamp(0, 2 * span - 1))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from transformers import (
 )
 
 from infinity_v3.compiler.families import adopt, pack
-from infinity_v3.compiler.packed import PACKED_ATTENTION
+from infinity_v3.compiler.reference import PACKED_ATTENTION
 from packed_calls import packed_inputs, random_texts, spread_weights
 from published_checkpoints import (
     make_jina_bert_checkpoint,
@@ -25,7 +26,7 @@ from published_checkpoints import (
 )
 
 TOLERANCE = 1e-5
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIZES |= {"vocab_size": 64, "intermediate_size": 64, "max_position_embeddings": 64}
 
 
@@ -34,8 +35,9 @@ def mpnet(_: Path) -> nn.Module:
 
 
 def deberta(_: Path) -> nn.Module:
-    options = {"relative_attention": True, "share_att_key": True, "position_buckets": 16}
-    options |= {"pos_att_type": ["c2p", "p2c"], "conv_kernel_size": 3, "conv_act": "gelu"}
+    options: dict[str, Any] = {"relative_attention": True, "share_att_key": True}
+    options |= {"pos_att_type": ["c2p", "p2c"], "position_buckets": 16}
+    options |= {"conv_kernel_size": 3, "conv_act": "gelu"}
     return spread_weights(DebertaV2Model(DebertaV2Config(**SIZES, **options)))
 
 
@@ -53,7 +55,8 @@ def load(checkpoint: Path) -> nn.Module:
         config=adopt(read_config(checkpoint)),
         attn_implementation=PACKED_ATTENTION,
     )
-    return model.eval().requires_grad_(False)
+    loaded: nn.Module = model.eval().requires_grad_(False)
+    return loaded
 
 
 FAMILIES: Mapping[str, Callable[[Path], nn.Module]] = {

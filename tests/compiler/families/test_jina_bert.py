@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from infinity_v3.compiler.families import adopt
-from infinity_v3.compiler.families.jina_bert import alibi_slopes
-from infinity_v3.compiler.packed import PACKED_ATTENTION
+from infinity_v3.compiler.families.jina_bert import JinaBertModel, alibi_slopes
+from infinity_v3.compiler.reference import PACKED_ATTENTION
 from llama_oracle import LlamaOracle, run_llama
 from oracle_distance import EXACT, JUMP, distances_to_llama
 from packed_calls import LENGTHS, encode_alone, encode_packed, largest_difference, random_texts
@@ -20,7 +20,7 @@ from table_gelu import use_table_gelu
 
 TOLERANCE = 1e-5
 MAX_LENGTH = 512
-LAYOUTS: Mapping[str, dict[str, int | bool]] = {
+LAYOUTS: Mapping[str, Mapping[str, Any]] = {
     "base": {},
     "six heads": {"hidden_size": 48, "num_heads": 6},
     "code": {"query_key_norm": True},
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     oracle: LlamaOracle
 
 
-def load(checkpoint: Path, attention: str = "eager") -> PreTrainedModel:
+def load(checkpoint: Path, attention: str = "eager") -> JinaBertModel:
     config = adopt(read_config(checkpoint))
     model, report = AutoModel.from_pretrained(
         checkpoint,
@@ -44,10 +44,11 @@ def load(checkpoint: Path, attention: str = "eager") -> PreTrainedModel:
     assert not report["missing_keys"]
     heads = ("pooler.", "bert.pooler.", "classifier.")
     assert all(name.startswith(heads) for name in report["unexpected_keys"])
-    return model.eval().requires_grad_(False)
+    loaded: JinaBertModel = model.eval().requires_grad_(False)
+    return loaded
 
 
-def texts_for(model: PreTrainedModel) -> list[torch.Tensor]:
+def texts_for(model: JinaBertModel) -> list[torch.Tensor]:
     return random_texts((*LENGTHS, MAX_LENGTH), vocab_size=model.config.vocab_size)
 
 
@@ -76,7 +77,9 @@ def test_the_activation_itself_is_the_exact_gelu(case: Case) -> None:
 
     # What the tanh form and the table cost llama.cpp.
     assert distances_to_llama(model, case.oracle, texts_for(model)).max() < 2 * JUMP
-    (activation,) = {type(module.act) for module in model.modules() if hasattr(module, "act")}
+    (activation,) = {
+        type(module.get_submodule("act")) for module in model.modules() if hasattr(module, "act")
+    }
     assert activation()(torch.tensor(1.0)) == pytest.approx(0.8413447, abs=1e-7)
 
 

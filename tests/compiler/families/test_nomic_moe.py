@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModel, PreTrainedModel
 
 from infinity_v3.compiler.families import adopt
-from infinity_v3.compiler.families.nomic_moe import NomicMoeMixture
-from infinity_v3.compiler.packed import PACKED_ATTENTION
+from infinity_v3.compiler.families.nomic_moe import NomicMoeMixture, NomicMoeModel
+from infinity_v3.compiler.reference import PACKED_ATTENTION
 from llama_oracle import LlamaOracle, run_llama
 from oracle_distance import EXACT, JUMP, distances_to_llama
 from packed_calls import LENGTHS, encode_alone, encode_packed, largest_difference, random_texts
@@ -40,7 +40,8 @@ def load(checkpoint: Path, attention: str = "eager") -> PreTrainedModel:
     )
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
-    return model.eval().requires_grad_(False)
+    loaded: PreTrainedModel = model.eval().requires_grad_(False)
+    return loaded
 
 
 def texts_for(model: PreTrainedModel) -> list[torch.Tensor]:
@@ -48,7 +49,7 @@ def texts_for(model: PreTrainedModel) -> list[torch.Tensor]:
 
 
 def mixtures(model: PreTrainedModel) -> list[NomicMoeMixture]:
-    return [layer.mlp for layer in model.encoder.layers if isinstance(layer.mlp, NomicMoeMixture)]
+    return [module for module in model.modules() if isinstance(module, NomicMoeMixture)]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,9 @@ def test_the_activation_itself_is_the_exact_gelu(case: Case) -> None:
     # What the tanh form and the table cost llama.cpp; a token may fall to another expert.
     distances = distances_to_llama(model, case.oracle, texts_for(model))
     assert np.quantile(distances, 0.95) < 2 * JUMP
-    (activation,) = {type(module.act) for module in model.modules() if hasattr(module, "act")}
+    (activation,) = {
+        type(module.get_submodule("act")) for module in model.modules() if hasattr(module, "act")
+    }
     assert activation()(torch.tensor(1.0)) == pytest.approx(0.8413447, abs=1e-7)
 
 
@@ -97,8 +100,7 @@ def test_the_routing_counts(case: Case, mutation: str) -> None:
         elif mutation == "one expert":
             mixture.router.top_k = 1
         else:
-            route = mixture.router.forward
-            mixture.router.forward = lambda tokens, route=route: _made_to_sum(*route(tokens))
+            mixture.router.register_forward_hook(lambda _, __, routed: _made_to_sum(*routed))
 
     distances = distances_to_llama(model, case.oracle, texts_for(model))
     assert np.quantile(distances, 0.75) > 100 * EXACT
@@ -113,6 +115,7 @@ def test_the_rotation_counts(case: Case) -> None:
     model = load(case.checkpoint)
     use_table_gelu(model)
 
+    assert isinstance(model, NomicMoeModel)
     model.encoder.theta = 10.0
 
     distances = distances_to_llama(model, case.oracle, texts_for(model))
