@@ -1,11 +1,10 @@
 """The checkpoint's own model, as transformers implements it: the reference of every parity figure.
 
-With families/, the only file that imports transformers. Knows nothing of engines, targets or
-artifacts.
+With model_config.py and families/, the only file that imports transformers. Knows nothing of
+engines, targets or artifacts.
 """
 
 import inspect
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -15,11 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -28,43 +25,18 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.activations import ACT2FN
 from transformers.modeling_utils import AttentionInterface
 
 from infinity_v3.artifacts.errors import UsageError
-from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.checkpoint_files import CONFIG
-from infinity_v3.compiler.families import EXPERTS_NAME, adopt, pack, register_families
-from infinity_v3.compiler.families.aliases import adopt_alias
+from infinity_v3.compiler.families import EXPERTS_NAME, pack, register_families
 from infinity_v3.compiler.loaded_weights import LoadingReport, check_loaded
+from infinity_v3.compiler.model_config import explaining, read_config
 from infinity_v3.model_specs.json_file import shown
 
-VERSION: str = transformers.__version__
 PACKED_ATTENTION = "infinity_varlen"
 SDPA_FROM_TOKENS = 2049
 """Longer probes run through sdpa, because eager attention materialises S x S per head."""
-
-
-# What transformers and torch raise on values that they have no use for. I/O errors and a lack of
-# memory say something else.
-_REFUSALS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    StrictDataclassError,
-    TypeError,
-    ValueError,
-)
-_ACTIVATION_KEYS = (
-    "hidden_act",
-    "hidden_activation",
-    "activation",
-    "pooler_hidden_act",
-    "classifier_activation",
-)
-_SHOWN_CHARACTERS = 300
 
 
 def register_attention(name: str, function: Callable[..., tuple[Tensor, None]]) -> None:
@@ -147,8 +119,8 @@ def load_model(
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     register_families()
-    config = _read_config(source)
-    _refuse_unknown_activation(source.path, config)
+    config = read_config(source.path)
+    _adapt(config, source)
     _refuse_absent_head(source.path, config, model_class)
     chosen = PACKED_ATTENTION if is_packed else attention
     if is_packed and _has_experts(config):
@@ -202,20 +174,7 @@ def replace_output_projection(model: PreTrainedModel, projection: nn.Module) -> 
     model.set_output_embeddings(projection)  # type: ignore[no-untyped-call]
 
 
-def _read_config(source: ModelSource) -> PreTrainedConfig:
-    path = source.path
-    try:
-        raw = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        config: PreTrainedConfig = (
-            adopt(raw)
-            or adopt_alias(raw)
-            or AutoConfig.from_pretrained(path, local_files_only=True)
-        )
-    except _REFUSALS as error:
-        raise UsageError(
-            f"{path / CONFIG}: transformers {VERSION} cannot read it: {_in_one_line(error)}; "
-            "correct the file or fetch the checkpoint again"
-        ) from error
+def _adapt(config: PreTrainedConfig, source: ModelSource) -> None:
     if source.num_labels is not None and config.num_labels != source.num_labels:
         config.num_labels = source.num_labels
     if source.sees_both_ways:
@@ -223,7 +182,6 @@ def _read_config(source: ModelSource) -> PreTrainedConfig:
     config.use_cache = False
     if getattr(config, "chunk_size_feed_forward", 0):
         config.chunk_size_feed_forward = 0  # saves memory, changes no number, can't be exported
-    return config
 
 
 def _build_model(
@@ -235,7 +193,7 @@ def _build_model(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     has_unused_pooler = model_class is ModelClass.ENCODER and _has_pooler(config)
     options: dict[str, Any] = {"add_pooling_layer": False} if has_unused_pooler else {}
-    try:
+    with explaining(path, "build the model that it describes"):
         model, info = _AUTO_CLASSES[model_class].from_pretrained(
             path,
             config=config,
@@ -247,11 +205,6 @@ def _build_model(
             output_loading_info=True,
             **options,
         )
-    except _REFUSALS as error:
-        raise UsageError(
-            f"{path / CONFIG}: transformers {VERSION} cannot build the model that it describes: "
-            f"{_in_one_line(error)}; correct the file or fetch the checkpoint again"
-        ) from error
     return model, info
 
 
@@ -270,18 +223,6 @@ def _attend_both_ways(model: nn.Module) -> None:
             module.is_causal = False  # type: ignore[assignment]
 
 
-def _refuse_unknown_activation(path: Path, config: PreTrainedConfig) -> None:
-    """Name the key, which transformers' own error does not."""
-    for key in _ACTIVATION_KEYS:
-        name = getattr(config, key, None)
-        if isinstance(name, str) and name not in ACT2FN:
-            raise UsageError(
-                f"{path / CONFIG}: {key}: expected an activation of transformers {VERSION} such as "
-                f"gelu, found {shown(name)}{nearest(name[:100], ACT2FN)}; "
-                "correct the file or fetch the checkpoint again"
-            )
-
-
 def _refuse_absent_head(path: Path, config: PreTrainedConfig, model_class: ModelClass) -> None:
     if type(config) not in _AUTO_CLASSES[model_class]._model_mapping:
         raise UsageError(
@@ -289,13 +230,6 @@ def _refuse_absent_head(path: Path, config: PreTrainedConfig, model_class: Model
             f"{shown(config.model_type)}, which has none; leave --task out or use a checkpoint of "
             "another family"
         )
-
-
-def _in_one_line(error: Exception) -> str:
-    first, *others = [line.strip() for line in str(error).splitlines()] or [""]
-    if first.endswith(":") and others:
-        first = f"{first} {others[0]}"
-    return f"{type(error).__name__}: {first[:_SHOWN_CHARACTERS]}".removesuffix(".")
 
 
 class Reference:
@@ -326,14 +260,8 @@ class Reference:
         return self._eager if len(probe.ids) < SDPA_FROM_TOKENS else self._long_model()
 
     def _call(self, model: nn.Module, probe: ReferenceInput) -> Any:  # noqa: ANN401 - as above
-        try:
+        with explaining(self._source.path, "run the model that it describes"):
             return _call(model, probe)
-        except _REFUSALS as error:
-            raise UsageError(
-                f"{self._source.path / CONFIG}: transformers {VERSION} cannot run the model that "
-                f"it describes: {_in_one_line(error)}; correct the file or fetch the checkpoint "
-                "again"
-            ) from error
 
     def _long_model(self) -> PreTrainedModel:
         if self._sdpa is None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.compiler.model_config import VERSION
 from infinity_v3.compiler.parity import Outputs
 from infinity_v3.compiler.probes import Probes, make_probes
 from infinity_v3.compiler.progress import Progress
-from infinity_v3.compiler.reference import VERSION
 from infinity_v3.compiler.tasks.task import Probe
 from infinity_v3.model_specs.hub_config import HubConfig
 

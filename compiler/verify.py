@@ -1,29 +1,27 @@
 """Runs targets through the production loader and holds them to the parity bounds.
 
-The only compiler file that imports the runtime. Each target runs in a process of its own, which
-imports neither torch nor transformers, so what is verified is what will be served.
+Each target runs in a process of its own, see verify_child.py, so what is verified is what will be
+served.
 """
 
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infinity_v3.artifacts.digest import DigestPolicy
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import Target
-from infinity_v3.artifacts.store import Artifact, open_artifact
+from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import incompatibility
+from infinity_v3.compiler import verify_child
 from infinity_v3.compiler.parity import (
     Comparison,
     Outputs,
@@ -36,16 +34,12 @@ from infinity_v3.compiler.parity import (
 )
 from infinity_v3.compiler.probes import Probes
 from infinity_v3.compiler.progress import Progress
-from infinity_v3.runtime.batch import ROWS_INPUT, Batch, EncodedText, pack
-from infinity_v3.runtime.engine import Engine, EngineSettings, load_engine
-from infinity_v3.runtime.fold import Fold, fold, pack_folded
+from infinity_v3.compiler.verify_child import FOUND_FILE, PROBES_FILE
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.reference_outputs import ReferenceOutputs
 
 _EXCEPTION_NAME = re.compile(r"^infinity_v3(\.\w+)+: ")
-_PROBES = "probes.npz"
-_FOUND = "found.npz"
 
 
 def verify_target(
@@ -112,11 +106,11 @@ def _run_in_child(
 ) -> tuple[list[Outputs], list[Outputs]]:
     with tempfile.TemporaryDirectory(prefix="infinity-verify-") as name:
         scratch = Path(name)
-        _save_probes(scratch / _PROBES, probes)
+        _save_probes(scratch / PROBES_FILE, probes)
         command = [
             sys.executable,
             "-m",
-            __name__,
+            verify_child.__name__,
             str(artifact_path),
             target.name,
             str(scratch),
@@ -130,7 +124,7 @@ def _run_in_child(
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             raise RunFailedError(f"target {target.name} could not be verified: {_reason(done)}")
-        return _load_found(scratch / _FOUND, probes)
+        return _load_found(scratch / FOUND_FILE, probes)
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
@@ -253,81 +247,3 @@ def refuse_failed(reports: Sequence[ParityReport]) -> None:
     broken = [f"{report.target}: {sentence}" for report in reports for sentence in report.failures]
     if broken:
         raise RefusedError(f"parity failed, the artifact must not be used: {'; '.join(broken)}")
-
-
-def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) -> None:
-    """The child's whole work: every probe alone, then every batch, outputs into a file."""
-    with np.load(scratch / _PROBES, allow_pickle=False) as archive:
-        ids, types, key_counts, bounds, members, sizes = (
-            archive[name] for name in ("ids", "types", "key_counts", "bounds", "members", "sizes")
-        )
-    texts = [
-        EncodedText(input_ids=ids[i:j], token_type_ids=types[i:j], num_keys=int(count))
-        for (i, j), count in zip(pairwise(bounds), key_counts, strict=True)
-    ]
-    ends = np.cumsum(sizes)
-    batches = [
-        [texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)
-    ]
-    engine = load_engine(artifact, target, EngineSettings(num_threads=threads))
-    offset = artifact.manifest.model.position_offset
-    found = {
-        **_run_all(engine, [[text] for text in texts], offset, "alone"),
-        **_run_all(engine, batches, offset, "batched"),
-    }
-    engine.close()
-    np.savez(scratch / _FOUND, allow_pickle=False, **found)
-
-
-def _run_all(
-    engine: Engine, batches: Sequence[Sequence[EncodedText]], offset: int, part: str
-) -> dict[str, NDArray[np.float32]]:
-    names = frozenset(spec.name for spec in engine.graph.outputs)
-    outputs = [_run_batch(engine, batch, offset, names) for batch in batches]
-    return {
-        f"{part}/{name}": np.concatenate([output[name] for output in outputs])
-        for name in sorted(names)
-    }
-
-
-def _run_batch(
-    engine: Engine, texts: Sequence[EncodedText], offset: int, names: frozenset[str]
-) -> Outputs:
-    """One call; where the graph can share prefixes, all that can be shared is."""
-    if ROWS_INPUT not in {spec.name for spec in engine.graph.inputs}:
-        return engine.run(pack(texts, position_offset=offset), names).tensors
-    folded = fold([text.input_ids for text in texts])
-    batch = pack_folded(texts, folded, position_offset=offset)
-    tensors = engine.run(batch, names).tensors
-    return {name: _unsorted(array, batch, folded, name) for name, array in tensors.items()}
-
-
-def _unsorted(
-    array: NDArray[np.float32], batch: Batch, folded: Fold, name: str
-) -> NDArray[np.float32]:
-    """An output in the order of the texts before they were folded."""
-    places = np.argsort(folded.order)
-    if not output_kind(name).is_per_token:
-        return array[places]
-    own = [slice(i, j) for i, j in pairwise(batch.cu_seqlens)]
-    return np.concatenate([array[own[place]] for place in places])
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Entry of the child: ARTIFACT TARGET SCRATCH THREADS."""
-    path, name, scratch, threads = arguments
-    artifact = open_artifact(
-        # Who else may write to it was decided before this process was started.
-        Path(path),
-        digests=DigestPolicy.ALWAYS,
-        allow_shared=True,
-    )
-    target = next(target for target in artifact.manifest.targets if target.name == name)
-    run_probes(artifact, target, Path(scratch), int(threads))
-    loaded = sorted({"torch", "transformers"} & set(sys.modules))
-    if loaded:
-        raise RunFailedError(f"the verifying process imported {json.dumps(loaded)}; this is a bug")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -10,11 +10,10 @@ from itertools import takewhile
 
 import tokenizers
 
-from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.checks import empty_item, too_long
 from infinity_v3.runtime.encodings import as_encoded, encode_many, encode_one
-from infinity_v3.runtime.pair_formats import JoinedPair, PairFormat, RenderedPair, TextPlaces, Texts
+from infinity_v3.runtime.pair_formats import PairFormat, RenderedPair, TextPlaces, Texts
 from infinity_v3.runtime.requests import TextPair, TruncationSide
 from infinity_v3.runtime.truncation import Truncation, keep_end, share_room
 from infinity_v3.runtime.windows import (
@@ -63,20 +62,28 @@ _Rules = tuple[_TextRule, _TextRule]
 
 
 class PairEncoder:
-    """Encodes the pairs of one loaded model.
+    """Encodes the pairs of one request.
 
     Args:
         backend: neither truncates nor pads.
-        template: None = the tokenizer's own way.
+        pair_format: of this request alone.
+        truncation: limit and what happens beyond it.
         max_characters: longest text that is encoded whole; of others no more is looked at, save
             of a document that has a longer limit of its own.
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, template: PairTemplate | None, *, max_characters: int
+        self,
+        backend: tokenizers.Tokenizer,
+        pair_format: PairFormat,
+        truncation: Truncation,
+        *,
+        max_characters: int,
     ) -> None:
         self._backend = backend
-        self._format: PairFormat = JoinedPair() if template is None else RenderedPair(template)
+        self._format = pair_format
+        self._truncation = truncation
+        self._rules = _rules(truncation, max_characters)
         self._max_characters = max_characters
 
     @property
@@ -84,75 +91,71 @@ class PairEncoder:
         """Tokens of every pair beside those of its texts."""
         return len(self._encode_one(_Glimpse(pair=("", ""), texts=("", "")), 0))
 
-    def encode(
-        self, pairs: Sequence[TextPair], first_position: int, truncation: Truncation
-    ) -> Iterator[EncodedText]:
+    def encode(self, pairs: Sequence[TextPair], first_position: int) -> Iterator[EncodedText]:
         """Turn pairs into what the model is fed.
 
         Args:
             pairs: in request order.
             first_position: position of the first one, for errors.
-            truncation: limit and what happens beyond it.
 
         Raises:
             InferenceError: the first pair at fault, by its position.
         """
-        rules, width = _rules(truncation, self._max_characters), first_width(truncation)
-        fitting = list(takewhile(lambda pair: not self._excess(pair, rules), pairs))
-        glimpses = [_look(pair, rules, width) for pair in fitting]
+        width = first_width(self._truncation)
+        fitting = list(takewhile(lambda pair: not self._excess(pair), pairs))
+        glimpses = [_look(pair, self._rules, width) for pair in fitting]
         encodings = self._encode_many(glimpses)
         columns = zip(glimpses, encodings, strict=True)
         for position, (glimpse, encoding) in enumerate(columns, first_position):
-            found = encoding or self._encode_one(glimpse, position)
-            settled, found = self._settle(glimpse, found, rules, width, position)
-            yield self._cut(found, settled.texts, position, truncation)
+            found = self._encode_one(glimpse, position, encoding)
+            settled, found = self._settle(glimpse, found, width, position)
+            yield self._cut(found, settled.texts, position)
         for position, pair in enumerate(pairs[len(fitting) :], first_position + len(fitting)):
-            raise too_long(self._max_characters, self._excess(pair, rules), "characters", position)
+            raise too_long(self._max_characters, self._excess(pair), "characters", position)
 
-    def _excess(self, pair: TextPair, rules: _Rules) -> int:
+    def _excess(self, pair: TextPair) -> int:
         """Characters of a text that is too long to be encoded whole but must be; 0 = none is."""
-        texts = zip((pair.query, pair.document), rules, strict=True)
+        texts = zip((pair.query, pair.document), self._rules, strict=True)
         whole = (len(text) for text, rule in texts if not rule.is_cut)
         return next((length for length in whole if length > self._max_characters), 0)
 
     def _encode_many(self, glimpses: Sequence[_Glimpse]) -> list[tokenizers.Encoding | None]:
-        is_joined = isinstance(self._format, JoinedPair)
+        is_rendered = isinstance(self._format, RenderedPair)
         return encode_many(
             self._backend,
             [self._format.render(glimpse.texts) for glimpse in glimpses],
-            has_offsets=not is_joined or not all(glimpse.is_whole for glimpse in glimpses),
+            has_offsets=is_rendered or not all(glimpse.is_whole for glimpse in glimpses),
             add_special_tokens=self._format.adds_special_tokens,
         )
 
-    def _encode_one(self, glimpse: _Glimpse, position: int) -> tokenizers.Encoding:
-        return encode_one(
-            self._backend,
-            self._format.render(glimpse.texts),
-            position,
-            add_special_tokens=self._format.adds_special_tokens,
-        )
+    def _encode_one(
+        self, glimpse: _Glimpse, position: int, rendered: tokenizers.Encoding | None = None
+    ) -> tokenizers.Encoding:
+        """Encode a pair, of which what was rendered may be encoded already."""
+        if rendered is None:
+            rendered = encode_one(
+                self._backend,
+                self._format.render(glimpse.texts),
+                position,
+                add_special_tokens=self._format.adds_special_tokens,
+            )
+        return self._format.complete(rendered, glimpse.texts, position)
 
     def _settle(
-        self,
-        glimpse: _Glimpse,
-        encoding: tokenizers.Encoding,
-        rules: _Rules,
-        width: int,
-        position: int,
+        self, glimpse: _Glimpse, encoding: tokenizers.Encoding, width: int, position: int
     ) -> tuple[_Glimpse, tokenizers.Encoding]:
         """Look at more and more of a pair until what is left cannot matter."""
         while not glimpse.is_whole:
             located = self._format.locate(encoding, glimpse.texts)
-            if _is_settled(glimpse, encoding, located, rules):
+            if _is_settled(glimpse, encoding, located, self._rules):
                 break
             width *= WINDOW_GROWTH
-            glimpse = _widen(glimpse, rules, width)
+            glimpse = _widen(glimpse, self._rules, width)
             encoding = self._encode_one(glimpse, position)
         return glimpse, encoding
 
-    def _cut(
-        self, encoding: tokenizers.Encoding, texts: Texts, position: int, truncation: Truncation
-    ) -> EncodedText:
+    def _cut(self, encoding: tokenizers.Encoding, texts: Texts, position: int) -> EncodedText:
+        truncation = self._truncation
         ids: list[int] = encoding.ids
         if not ids:
             raise empty_item(position)

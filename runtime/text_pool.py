@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from threading import Event
+from typing import Protocol, TypeVar
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.late_interaction import Side
@@ -15,6 +16,7 @@ from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.tokens import TokenPiece
 from infinity_v3.runtime.truncation import Truncation
+from infinity_v3.runtime.wanted import IsWanted
 from infinity_v3.runtime.words import TokenizedText
 
 INLINE_CHARACTERS = 1024
@@ -22,10 +24,17 @@ INLINE_ITEMS = 16
 """Up to both, tokenising costs a fraction of a millisecond, about as much as a hand-over."""
 
 Result = TypeVar("Result")
+Made = TypeVar("Made", covariant=True)
+
+
+class _Encoding(Protocol[Made]):
+    """Work that ends early when it is no longer wanted."""
+
+    def __call__(self, *, is_wanted: IsWanted) -> Made: ...
 
 
 class TextPool:
-    """Tokenizer calls that do not block the event loop."""
+    """Tokenizer calls that do not block the event loop, and end when their caller is cancelled."""
 
     def __init__(self, tokenizer: TextTokenizer, *, num_workers: int) -> None:
         self._tokenizer = tokenizer
@@ -36,28 +45,28 @@ class TextPool:
     ) -> list[EncodedText]:
         """As `TextTokenizer.encode`."""
         work = partial(self._tokenizer.encode, items, truncation, prompt=prompt)
-        return await self.call(work, is_small=_is_small(items, prompt))
+        return await self._encode(work, is_small=_is_small(items, prompt))
 
     async def encode_side(
         self, items: Sequence[TextInput], truncation: Truncation, side: Side, prompt: str
     ) -> list[EncodedText]:
         """As `TextTokenizer.encode_side`."""
         work = partial(self._tokenizer.encode_side, items, truncation, side, prompt=prompt)
-        return await self.call(work, is_small=_is_small(items, prompt))
+        return await self._encode(work, is_small=_is_small(items, prompt))
 
     async def encode_words(
         self, texts: Sequence[str], truncation: Truncation, prompt: str
     ) -> list[TokenizedText]:
         """As `TextTokenizer.encode_words`."""
         work = partial(self._tokenizer.encode_words, texts, truncation, prompt=prompt)
-        return await self.call(work, is_small=_is_small(texts, prompt))
+        return await self._encode(work, is_small=_is_small(texts, prompt))
 
     async def pieces(
         self, texts: Sequence[str], *, add_special_tokens: bool
     ) -> list[tuple[TokenPiece, ...]]:
         """As `TextTokenizer.pieces`."""
         work = partial(self._tokenizer.pieces, texts, add_special_tokens=add_special_tokens)
-        return await self.call(work, is_small=_is_small(texts, ""))
+        return await self._encode(work, is_small=_is_small(texts, ""))
 
     async def decode(
         self, id_lists: Sequence[tuple[int, ...]], *, skip_special_tokens: bool
@@ -71,6 +80,15 @@ class TextPool:
         if is_small:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def _encode(self, work: _Encoding[Result], *, is_small: bool) -> Result:
+        has_ended = Event()
+        try:
+            return await self.call(
+                lambda: work(is_wanted=lambda: not has_ended.is_set()), is_small=is_small
+            )
+        finally:
+            has_ended.set()
 
     def close(self) -> None:
         """Take no more work; what was handed in still gets its answer."""

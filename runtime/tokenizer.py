@@ -17,11 +17,13 @@ from infinity_v3.runtime.checks import check_ids, too_long
 from infinity_v3.runtime.encodings import as_encoded, encode_one
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.runtime.late_interaction import Side
+from infinity_v3.runtime.pair_formats import choose_format
 from infinity_v3.runtime.pairs import PairEncoder
 from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
 from infinity_v3.runtime.single_texts import SingleEncoder, kept_places
 from infinity_v3.runtime.tokens import TokenPiece, read_pieces
 from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
+from infinity_v3.runtime.wanted import IsWanted, always, while_wanted
 from infinity_v3.runtime.windows import MAX_CHARACTERS_PER_TOKEN
 from infinity_v3.runtime.words import TokenizedText, WordReader, WordRule
 
@@ -34,6 +36,9 @@ Item = TypeVar("Item", bound=ClassifyInput)
 
 class TextTokenizer:
     """The tokenizer of one loaded model.
+
+    What takes long asks between two items whether it is still wanted, and raises CancelledError
+    when it is not.
 
     Args:
         backend: owned by this object from now on; its truncation and padding are switched off.
@@ -54,9 +59,9 @@ class TextTokenizer:
         backend.no_padding()
         self._backend = backend
         self._vocab_size = vocab_size
-        max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
-        self._single = SingleEncoder(backend, max_characters=max_characters)
-        self._pairs = PairEncoder(backend, pair_template, max_characters=max_characters)
+        self._max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
+        self._single = SingleEncoder(backend, max_characters=self._max_characters)
+        self._new_pair_format = choose_format(backend, pair_template)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         sample = backend.encode("a")
@@ -90,10 +95,15 @@ class TextTokenizer:
     @property
     def num_pair_tokens(self) -> int:
         """Tokens that every pair has beside those of its texts."""
-        return self._pairs.num_fixed_tokens
+        return self._pair_encoder(Truncation(max_tokens=1)).num_fixed_tokens
 
     def encode(
-        self, items: Sequence[ClassifyInput], truncation: Truncation, *, prompt: str = ""
+        self,
+        items: Sequence[ClassifyInput],
+        truncation: Truncation,
+        *,
+        prompt: str = "",
+        is_wanted: IsWanted = always,
     ) -> list[EncodedText]:
         """Turn items into what the model is fed.
 
@@ -102,21 +112,31 @@ class TextTokenizer:
                 they are; pairs follow their template. None is empty.
             truncation: limit and what happens beyond it.
             prompt: prefix of every text; counted, and cut like the text.
+            is_wanted: asked between two items.
 
         Raises:
             InferenceError: the first item at fault, by its position in `items`.
         """
         encoded: list[EncodedText] = []
+        pair_encoder = self._pair_encoder(truncation)
         for start, chunk in _chunks(items, TextPair):
             pairs = [item for item in chunk if isinstance(item, TextPair)]
             single = [item for item in chunk if not isinstance(item, TextPair)]
             # Each chunk is all pairs or none.
-            encoded.extend(self._encode_pairs(pairs, start, truncation))
-            encoded.extend(self._encode_chunk(single, start, truncation, prompt))
+            found = self._encode_pairs(pairs, start, pair_encoder)
+            encoded.extend(while_wanted(found, is_wanted))
+            found = self._encode_chunk(single, start, truncation, prompt)
+            encoded.extend(while_wanted(found, is_wanted))
         return encoded
 
     def encode_side(
-        self, items: Sequence[TextInput], truncation: Truncation, side: Side, *, prompt: str = ""
+        self,
+        items: Sequence[TextInput],
+        truncation: Truncation,
+        side: Side,
+        *,
+        prompt: str = "",
+        is_wanted: IsWanted = always,
     ) -> list[EncodedText]:
         """Turn items into what a late-interaction model is fed; ids are fed as they are.
 
@@ -127,15 +147,20 @@ class TextTokenizer:
         text_limit = side.without_prefix(limit)
         encoded: list[EncodedText] = []
         for start, chunk in _chunks(items, str):
-            if isinstance(chunk[0], str):
-                texts = self._encode_chunk(chunk, start, text_limit, prompt)
-                encoded.extend(side.complete(text, place, limit) for text in texts)
-            else:
-                encoded.extend(self._encode_chunk(chunk, start, truncation, prompt))
+            is_text = isinstance(chunk[0], str)
+            found = self._encode_chunk(chunk, start, text_limit if is_text else truncation, prompt)
+            if is_text:
+                found = (side.complete(text, place, limit) for text in found)
+            encoded.extend(while_wanted(found, is_wanted))
         return encoded
 
     def encode_words(
-        self, texts: Sequence[str], truncation: Truncation, *, prompt: str = ""
+        self,
+        texts: Sequence[str],
+        truncation: Truncation,
+        *,
+        prompt: str = "",
+        is_wanted: IsWanted = always,
     ) -> list[TokenizedText]:
         """Turn texts into what the model is fed, and keep which characters each token is of.
 
@@ -143,6 +168,7 @@ class TextTokenizer:
             texts: none is empty.
             truncation: limit and what happens beyond it.
             prompt: as in `encode`; its tokens are not listed.
+            is_wanted: asked between two texts.
 
         Raises:
             InferenceError: the first text at fault, by its position.
@@ -150,11 +176,15 @@ class TextTokenizer:
         rule = WordRule.of(self._backend)
         return [
             self._encode_words(prompt + text, len(prompt), position, truncation, rule)
-            for position, text in enumerate(texts)
+            for position, text in enumerate(while_wanted(texts, is_wanted))
         ]
 
     def pieces(
-        self, texts: Sequence[str], *, add_special_tokens: bool
+        self,
+        texts: Sequence[str],
+        *,
+        add_special_tokens: bool,
+        is_wanted: IsWanted = always,
     ) -> list[tuple[TokenPiece, ...]]:
         """Show how whole texts split into tokens, with character offsets.
 
@@ -163,7 +193,7 @@ class TextTokenizer:
                 the tokenizer failed.
         """
         pieces: list[tuple[TokenPiece, ...]] = []
-        for position, text in enumerate(texts):
+        for position, text in enumerate(while_wanted(texts, is_wanted)):
             self._single.check_characters(text, position)
             encoding = encode_one(
                 self._backend, text, position, add_special_tokens=add_special_tokens
@@ -182,10 +212,18 @@ class TextTokenizer:
         lists = [list(ids) for ids in id_lists]
         return list(self._backend.decode_batch(lists, skip_special_tokens=skip_special_tokens))
 
+    def _pair_encoder(self, truncation: Truncation) -> PairEncoder:
+        return PairEncoder(
+            self._backend,
+            self._new_pair_format(),
+            truncation,
+            max_characters=self._max_characters,
+        )
+
     def _encode_pairs(
-        self, pairs: Sequence[TextPair], start: int, truncation: Truncation
+        self, pairs: Sequence[TextPair], start: int, encoder: PairEncoder
     ) -> Iterator[EncodedText]:
-        encoded = self._pairs.encode(pairs, start, truncation)
+        encoded = encoder.encode(pairs, start)
         for position, pair in enumerate(encoded, start):
             self._check_table(pair.input_ids.tolist(), position)
             yield pair

@@ -5,13 +5,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
-from infinity_v3.runtime.requests import Schedule, TextOptions, TruncationSide
+from infinity_v3.runtime.requests import Schedule
 from infinity_v3.server.body import Lease
 from infinity_v3.server.choices import choices_at
 from infinity_v3.server.codec import check_tree, decode
@@ -19,11 +19,11 @@ from infinity_v3.server.context import ServerContext
 from infinity_v3.server.errors import HttpError, echoed, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
 from infinity_v3.server.lifecycle import Phase
-from infinity_v3.server.schemas import CutBody, Direction, RoutedBody
+from infinity_v3.server.schemas import RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
+from infinity_v3.server.text_options import with_reason
 
 BodyT = TypeVar("BodyT", bound=RoutedBody)
-CutBodyT = TypeVar("CutBodyT", bound=CutBody)
 RETRY_NOT_READY_S = 2
 
 
@@ -84,7 +84,7 @@ class Endpoint(Generic[BodyT]):
             try:
                 return await self.work(call)
             except InferenceError as error:
-                raise from_inference(error, self.items_field) from None
+                raise from_inference(with_reason(error, call.body), self.items_field) from None
 
 
 @contextmanager
@@ -259,43 +259,3 @@ def _deadline_s(exchange: Exchange) -> float | None:
 def _milliseconds(text: str | None) -> int | None:
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 15
     return int(text) if is_number and text is not None else None
-
-
-class TextFields(Protocol):
-    """Fields about texts, wherever in a body they stand."""
-
-    @property
-    def truncate(self) -> bool | None: ...
-
-    @property
-    def truncation_direction(self) -> Direction: ...
-
-    @property
-    def prompt_name(self) -> str | None: ...
-
-
-def text_options(fields: TextFields) -> TextOptions:
-    """How texts become tokens, in the runtime's words."""
-    return TextOptions(
-        truncate=fields.truncate,
-        truncation_side=TruncationSide(fields.truncation_direction.lower()),
-        prompt_name=fields.prompt_name,
-    )
-
-
-def cut_options(call: Call[CutBodyT]) -> TextOptions:
-    """The same where a request may name the length to cut at.
-
-    Raises:
-        HttpError: 422, a length that the model does not have.
-    """
-    length, limit = call.body.truncate_prompt_tokens, call.model.info.max_input_tokens
-    options = text_options(call.body)
-    if length is None:
-        return options
-    if length != -1 and not 1 <= length <= limit:
-        raise validation(
-            f"`truncate_prompt_tokens` must be -1 or 1 to {limit}. Given: {length}",
-            param="truncate_prompt_tokens",
-        )
-    return replace(options, truncate=True, max_tokens=None if length == -1 else length)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.requests import ClassifyInput, ClassifyRequest, ScoreForm, TextPair
-from infinity_v3.server.endpoint import Call, cut_options, schedule_of, text_options
+from infinity_v3.server.endpoint import Call, schedule_of
 from infinity_v3.server.errors import validation
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import Items, refuse_conversations
@@ -21,6 +21,7 @@ from infinity_v3.server.replies import (
 from infinity_v3.server.schemas import ClassifyBody, PredictBody
 from infinity_v3.server.score_items import parse_classify, parse_predict
 from infinity_v3.server.served import ServedModel
+from infinity_v3.server.text_options import cut_options, text_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,7 @@ async def classify(call: Call[ClassifyBody]) -> Reply:
     request = ClassifyRequest(
         items=items.items,
         is_list=items.is_list,
-        options=cut_options(call),
+        options=cut_options(body, model.info),
         schedule=schedule_of(call),
         form=form,
     )

@@ -8,7 +8,7 @@ import msgspec
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.requests import EmbedRequest, EmbedTokensRequest, TextInput, TextOptions
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.endpoint import Call, cut_options, require_loaded, schedule_of
+from infinity_v3.server.endpoint import Call, require_loaded, schedule_of
 from infinity_v3.server.errors import unsupported_task, validation
 from infinity_v3.server.exchange import Exchange, Reply
 from infinity_v3.server.items import (
@@ -30,6 +30,7 @@ from infinity_v3.server.replies import (
 )
 from infinity_v3.server.schemas import EmbeddingsBody
 from infinity_v3.server.served import ServedModel
+from infinity_v3.server.text_options import cut_options
 
 if TYPE_CHECKING:
     from infinity_v3.runtime.results import EmbedResult
@@ -44,7 +45,7 @@ async def embeddings(call: Call[EmbeddingsBody]) -> Reply:
     _check_task(call)
     refuse_conversations(items)
     model.check_batch_size(items.num_items, "input")
-    result = await _embed(call, items, cut_options(call))
+    result = await _embed(call, items, cut_options(call.body, call.model.info))
     note_result(call, result)
     encoder = encoder_for(call, body.encoding_format)
     return inference_reply(call, encoder, _document(model, result, encoder))

@@ -8,7 +8,7 @@ import msgspec
 
 from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.requests import RankRequest, ScoreForm
-from infinity_v3.server.endpoint import Call, cut_options, schedule_of, text_options
+from infinity_v3.server.endpoint import Call, schedule_of
 from infinity_v3.server.errors import from_inference, validation
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import empty_list
@@ -21,6 +21,7 @@ from infinity_v3.server.replies import (
     usage,
 )
 from infinity_v3.server.schemas import RerankBody
+from infinity_v3.server.text_options import cut_options, text_options, with_reason
 
 if TYPE_CHECKING:
     from infinity_v3.runtime.results import RankResult
@@ -73,7 +74,7 @@ async def _rank(call: Call[RerankBody], candidates: Candidates) -> "RankResult":
     request = RankRequest(
         query=body.query,
         documents=candidates.texts,
-        options=text_options(body) if candidates.is_tei else cut_options(call),
+        options=text_options(body) if candidates.is_tei else cut_options(body, call.model.info),
         schedule=schedule_of(call),
         form=ScoreForm.LOGITS if body.raw_scores else ScoreForm.NATIVE,
         max_document_tokens=None if candidates.is_tei else body.max_tokens_per_doc,
@@ -81,7 +82,7 @@ async def _rank(call: Call[RerankBody], candidates: Candidates) -> "RankResult":
     try:
         return await call.model.service.rank(request)
     except InferenceError as error:
-        raise from_inference(error, candidates.field) from None
+        raise from_inference(with_reason(error, body), candidates.field) from None
 
 
 def _reply(call: Call[RerankBody], candidates: Candidates, result: "RankResult") -> Reply:

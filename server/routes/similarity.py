@@ -1,11 +1,12 @@
 """/similarity: one text against others."""
 
 from infinity_v3.runtime.requests import SimilarityRequest
-from infinity_v3.server.endpoint import Call, schedule_of, text_options
+from infinity_v3.server.endpoint import Call, schedule_of
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import empty_list
 from infinity_v3.server.replies import accept, encoder_for, inference_reply, note_result
 from infinity_v3.server.schemas import SimilarityBody, SimilarityInputs, SimilarityParameters
+from infinity_v3.server.text_options import text_options
 
 SENTENCES = "inputs.sentences"
 

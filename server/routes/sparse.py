@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from infinity_v3.runtime.requests import EmbedSparseRequest
-from infinity_v3.server.endpoint import Call, schedule_of, text_options
+from infinity_v3.server.endpoint import Call, schedule_of
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import parse_items, refuse_conversations
 from infinity_v3.server.replies import (
@@ -14,6 +14,7 @@ from infinity_v3.server.replies import (
     note_result,
 )
 from infinity_v3.server.schemas import EmbedSparseBody
+from infinity_v3.server.text_options import text_options
 
 if TYPE_CHECKING:
     from infinity_v3.runtime.results import SparseVector

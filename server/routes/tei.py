@@ -1,11 +1,12 @@
 """Dense vectors in the shape of Text Embeddings Inference: /embed and /embed_all."""
 
 from infinity_v3.runtime.requests import EmbedRequest, EmbedTokensRequest
-from infinity_v3.server.endpoint import Call, schedule_of, text_options
+from infinity_v3.server.endpoint import Call, schedule_of
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import parse_items, refuse_conversations
 from infinity_v3.server.replies import accept_items, encoder_for, inference_reply, note_result
 from infinity_v3.server.schemas import EmbedAllBody, EmbedBody
+from infinity_v3.server.text_options import text_options
 
 
 async def embed(call: Call[EmbedBody]) -> Reply:

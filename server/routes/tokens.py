@@ -9,7 +9,7 @@ from infinity_v3.runtime.requests import (
     ScoreForm,
     TokenizeRequest,
 )
-from infinity_v3.server.endpoint import Call, schedule_of, text_options
+from infinity_v3.server.endpoint import Call, schedule_of
 from infinity_v3.server.errors import validation
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import empty_list
@@ -21,6 +21,7 @@ from infinity_v3.server.replies import (
     note_result,
 )
 from infinity_v3.server.schemas import DecodeBody, PredictTokensBody, TokenizeBody
+from infinity_v3.server.text_options import text_options
 
 if TYPE_CHECKING:
     from infinity_v3.runtime.results import TokenEntity

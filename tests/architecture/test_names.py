@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("artifacts", "compiler", "model_specs", "runtime", "server")
 ALLOWED_FILES = {
     "transformers": {
+        "compiler/model_config.py",
         "compiler/reference.py",
         *(f"compiler/families/{path.name}" for path in (ROOT / "compiler/families").glob("*.py")),
     },

@@ -1,11 +1,11 @@
 """Texts that no model reads to their end: how much of them is looked at, and what is kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import tokenizers
 
-from infinity_v3.runtime.encodings import TokenizerInput, encode_one
+from infinity_v3.runtime.encodings import TokenizerInput, encode_many, encode_one
 from infinity_v3.runtime.requests import TextPair, TruncationSide
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.truncation import Truncation
@@ -34,6 +34,7 @@ def num_encoded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return encode_one(backend, item, position, **options)
 
     monkeypatch.setattr("infinity_v3.runtime.pairs.encode_one", watch)
+    monkeypatch.setattr("infinity_v3.runtime.pair_formats.encode_one", watch)
     monkeypatch.setattr("infinity_v3.runtime.single_texts.encode_one", watch)
     return lambda: sum(widths)
 
@@ -87,6 +88,66 @@ def test_neither_text_of_a_pair_is_encoded_whole(
     halves = (content, [5]) if is_query else ([5], content)
     assert found[-1].input_ids.tolist() == [START, *halves[0], END, *halves[1], END]
     assert num_encoded() < 5 * 3 * GUARD
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[TokenizerInput]:
+    """All that pairs have the tokenizer encode."""
+    found: list[TokenizerInput] = []
+
+    def watch_one(
+        backend: tokenizers.Tokenizer, item: TokenizerInput, position: int, **options: bool
+    ) -> tokenizers.Encoding:
+        found.append(item)
+        return encode_one(backend, item, position, **options)
+
+    def watch_many(
+        backend: tokenizers.Tokenizer, items: Sequence[TokenizerInput], **options: bool
+    ) -> list[tokenizers.Encoding | None]:
+        found.extend(items)
+        return encode_many(backend, items, **options)
+
+    monkeypatch.setattr("infinity_v3.runtime.pairs.encode_one", watch_one)
+    monkeypatch.setattr("infinity_v3.runtime.pairs.encode_many", watch_many)
+    monkeypatch.setattr("infinity_v3.runtime.pair_formats.encode_one", watch_one)
+    return found
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+@pytest.mark.parametrize("count", [1, 100])
+def test_each_width_of_a_query_is_encoded_once(
+    ours: TextTokenizer, encoded: list[TokenizerInput], side: TruncationSide, count: int
+) -> None:
+    query = "w5 " + " " * (2 * GUARD) + "w6"
+    pairs = [TextPair(query=query, document=f"w{index + 7}") for index in range(count)]
+    found = ours.encode(pairs, cut(side))
+    kept = 5 if side is RIGHT else 6
+    assert [text.input_ids.tolist() for text in found] == [
+        [START, kept, END, index + 7, END] for index in range(count)
+    ]
+    widths = [len(item) for item in encoded if " " in item]
+    assert len(widths) == len(set(widths)) == 3
+    assert sum(widths) < 2 * GUARD
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_query_that_must_fit_is_encoded_once(
+    ours: TextTokenizer, encoded: list[TokenizerInput], count: int
+) -> None:
+    query = "w5" + " " * (GUARD - 2)
+    pairs = [TextPair(query=query, document=f"w{index + 7}") for index in range(count)]
+    ours.encode(pairs, Truncation(max_tokens=MAX_INPUT_TOKENS, is_allowed=False))
+    assert encoded.count(query) == 1
+    assert len(encoded) == count + 1
+
+
+def test_pairs_of_several_queries_keep_their_own(ours: TextTokenizer) -> None:
+    pairs = [
+        TextPair(query=f"w{3 + index % 20}", document=f"w{500 + index}") for index in range(100)
+    ]
+    assert [text.input_ids.tolist() for text in ours.encode(pairs, cut(RIGHT))] == [
+        [START, 3 + index % 20, END, 500 + index, END] for index in range(100)
+    ]
 
 
 @pytest.mark.parametrize("side", [LEFT, RIGHT])

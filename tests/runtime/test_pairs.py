@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import processors
 
 from compiled import minilm_checkpoint
 from infinity_v3.artifacts.manifest import PairTemplate
@@ -89,6 +90,60 @@ def test_pairs_equal_the_library(
             )
 
 
+def post_processor(name: str) -> processors.PostProcessor:
+    start, end = ("<s>", 0), ("</s>", 2)
+    if name == "byte level":
+        return processors.ByteLevel(trim_offsets=True)
+    if name == "bert":
+        return processors.BertProcessing(end, start)
+    if name == "roberta":
+        return processors.RobertaProcessing(end, start, trim_offsets=True)
+    template = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[start]
+    )
+    return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+
+
+@pytest.mark.parametrize("name", ["byte level", "bert", "roberta", "sequence"])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("max_tokens", [5, 9, 24, 128])
+def test_pairs_of_every_post_processor_equal_the_library(
+    files: Callable[[str], Path],
+    name: str,
+    side: TruncationSide,
+    max_tokens: int,
+) -> None:
+    theirs, mine = (tokenizers.Tokenizer.from_file(str(files("roberta"))) for _ in range(2))
+    theirs.post_processor = mine.post_processor = post_processor(name)
+    ours = TextTokenizer(mine, vocab_size=VOCAB_LIMIT, max_input_tokens=128)
+    truncation = Truncation(max_tokens=max_tokens, side=side)
+    for query in SAMPLES:
+        for document in SAMPLES[1:]:
+            expected = reference(theirs, query, document, truncation)
+            assert encode(ours, query, document, truncation) == expected
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        ("$B:1 </s> $A", [7, 8, END, 5, 6]),
+        ("$A $B:1 </s> $A", [5, 6, 7, 8, END, 5, 6]),
+        ("$A $A $B:1 </s>", [5, 6, 5, 6, 7, 8, END]),
+    ],
+)
+def test_other_orders_of_a_tokenizer_are_its_own(pair: str, expected: list[int]) -> None:
+    backend = word_tokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A", pair=pair, special_tokens=[("</s>", END)]
+    )
+    ours = TextTokenizer(backend, vocab_size=VOCAB_SIZE, max_input_tokens=MAX_INPUT_TOKENS)
+    found, _ = encode(ours, "w5 w6", "w7 w8", Truncation(max_tokens=64))
+    assert found == expected
+    if pair.startswith("$B"):
+        cut, _ = encode(ours, "w5 w6", "w7 w8 w9", Truncation(max_tokens=4))
+        assert cut == [7, 8, END, 5]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("side", SIDES)
 def test_long_pairs_are_not_encoded_whole_yet_end_the_same(
@@ -121,10 +176,11 @@ def test_one_very_long_text_is_never_encoded_whole(
     def watch(
         backend: tokenizers.Tokenizer, item: TokenizerInput, position: int, **options: bool
     ) -> tokenizers.Encoding:
-        encoded.append(sum(map(len, item)))
+        encoded.append(len(item) if isinstance(item, str) else sum(map(len, item)))
         return encode_one(backend, item, position, **options)
 
     monkeypatch.setattr("infinity_v3.runtime.pairs.encode_one", watch)
+    monkeypatch.setattr("infinity_v3.runtime.pair_formats.encode_one", watch)
     texts = ("w7 " * 300_000, "w8 " * count)
     query, document = texts if is_query_long else texts[::-1]
     found, _ = encode(word_pairs(), query, document, Truncation(max_tokens=20))

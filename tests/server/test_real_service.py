@@ -118,6 +118,43 @@ def test_predict_and_classify(real: ClientOf) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "path", "body"),
+    [
+        (Kind.EMBEDDING, "/v1/embeddings", {"input": ["w5", "w5 w6 w7"]}),
+        (Kind.RERANKER, "/v1/rerank", {"query": "w5", "documents": ["", "w6 w7"]}),
+        (Kind.RERANKER, "/rerank", {"query": "w5", "documents": ["", "w6 w7"]}),
+        (Kind.CLASSIFIER, "/v1/classify", {"input": ["w5", "w5 w6 w7"]}),
+    ],
+)
+def test_a_length_to_cut_at_does_not_cut_where_that_is_forbidden(
+    real: ClientOf, kind: Kind, path: str, body: dict[str, object]
+) -> None:
+    client = real(kind)
+    for length in (4, -1):
+        limit = MAX_INPUT_TOKENS if length == -1 else length
+        asked = {**body, "truncate_prompt_tokens": length}
+        if length == -1:
+            asked |= {"documents": ["", LONG]} if kind is Kind.RERANKER else {"input": ["w5", LONG]}
+        assert client.post(path, asked).status == 200
+        assert client.post(path, {**asked, "truncate": True}).status == 200
+        refused = client.post(path, {**asked, "truncate": False})
+        assert refused.status == 422, refused.body
+        message = message_of(refused)
+        assert f"must have less than {limit} tokens" in message
+        assert "`truncate_prompt_tokens`" in message
+        assert "`truncate` is false" in message
+        assert message.endswith("(item 1)")
+
+
+def test_a_length_to_cut_at_takes_what_fits_where_cutting_is_forbidden(real: ClientOf) -> None:
+    body = {"input": "w5 w6", "truncate": False, "truncate_prompt_tokens": 4}
+    assert real(Kind.EMBEDDING).post("/v1/embeddings", body).status == 200
+    without = real(Kind.EMBEDDING).post("/v1/embeddings", {"input": LONG, "truncate": False})
+    assert without.status == 422
+    assert "truncate_prompt_tokens" not in message_of(without)
+
+
 def test_classify_refuses_blanks_in_their_turn(real: ClientOf) -> None:
     client = real(Kind.CLASSIFIER)
     for body, place in (({"input": "  "}, "empty"), ({"input": ["w5", " \n"]}, "(item 1)")):

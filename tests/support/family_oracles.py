@@ -156,8 +156,11 @@ def hidden_states(path: Path, rows: Iterable[TokenRow]) -> list[torch.Tensor]:
 def sequence_logits(path: Path, rows: Iterable[TokenRow]) -> torch.Tensor:
     """Logits of the sequence classification head: (rows, labels)."""
     model = load_reference(path, SEQUENCE)
-    if hasattr(model.config, "temperature") and hasattr(model.config, "pooling"):
-        return torch.stack([_mean_pooled_logits(model, row) for row in rows])
+    # transformers keeps no temperature in a loaded configuration.
+    document = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    if document.get("pooling") == "avg":
+        temperature = float(document["temperature"])
+        return torch.stack([_mean_pooled_logits(model, row, temperature) for row in rows])
     return torch.stack([run(model, row)["logits"] for row in rows])
 
 
@@ -196,11 +199,16 @@ def next_token_logits(
     return torch.stack([run(model, row)["logits"][-1, list(token_ids)] for row in rows])
 
 
+def yes_log_odds(path: Path, rows: Iterable[TokenRow]) -> torch.Tensor:
+    """Logit of "yes" less that of "no" behind the last token: (rows,)."""
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    no, yes = next_token_logits(path, rows, [token_id(tokenizer, word) for word in ("no", "yes")]).T
+    return yes - no
+
+
 def yes_probabilities(path: Path, rows: Iterable[TokenRow]) -> torch.Tensor:
     """Probability of "yes" against "no" behind the last token: (rows,)."""
-    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-    answers = [token_id(tokenizer, word) for word in ("no", "yes")]
-    return next_token_logits(path, rows, answers).softmax(dim=-1)[:, 1]
+    return yes_log_odds(path, rows).sigmoid()
 
 
 def sentence_vectors(path: Path, texts: Sequence[str]) -> torch.Tensor:
@@ -286,11 +294,11 @@ def _new_as_gte(document: Mapping[str, object]) -> dict[str, object]:
     return {**kept, "model_type": "gte", "rope_parameters": rope}
 
 
-def _mean_pooled_logits(model: PreTrainedModel, row: TokenRow) -> torch.Tensor:
+def _mean_pooled_logits(model: PreTrainedModel, row: TokenRow, temperature: float) -> torch.Tensor:
     # Sequence classification of bidirectional Llama as its code is published: mean of the hidden
     # states, linear head, temperature.
     body, score = model.get_submodule("model"), model.get_submodule("score")
     with torch.inference_mode():
         hidden = body(**model_inputs(model, row)).last_hidden_state[0]
-        logits: torch.Tensor = score(hidden.mean(dim=0)) / model.config.temperature
+        logits: torch.Tensor = score(hidden.mean(dim=0)) / temperature
     return logits

@@ -218,15 +218,7 @@ def _expect_classify(path: Path) -> list[Floats]:
 
 
 def _rank(server: ServerProcess) -> list[Floats]:
-    return _ranked(server, raw_scores=True)
-
-
-def _rank_by_probability(server: ServerProcess) -> list[Floats]:
-    return _ranked(server, raw_scores=False)
-
-
-def _ranked(server: ServerProcess, *, raw_scores: bool) -> list[Floats]:
-    body = {"query": QUERY, "texts": list(TEXTS), "raw_scores": raw_scores}
+    body = {"query": QUERY, "texts": list(TEXTS), "raw_scores": True}
     rows = _post(server, "/rerank", body)
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
     return _arrays([[row["score"]] for row in sorted(rows, key=lambda row: int(row["index"]))])
@@ -239,7 +231,7 @@ def _expect_rank(path: Path) -> list[Floats]:
 
 def _expect_yes_no(path: Path) -> list[Floats]:
     rows = oracles.chat_rows(path, [(QUERY, text) for text in TEXTS])
-    return [row[None].double().numpy() for row in oracles.yes_probabilities(path, rows)]
+    return [row[None].double().numpy() for row in oracles.yes_log_odds(path, rows)]
 
 
 def _classify_tokens(server: ServerProcess) -> list[Floats]:
@@ -373,7 +365,7 @@ TASKS: Mapping[str, TaskRecipe] = {
     "yes_no_reranker": TaskRecipe(
         kind=Kind.RERANKER,
         make=_make_yes_no,
-        ask=_rank_by_probability,
+        ask=_rank,
         expect=_expect_yes_no,
         checked_against="transformers",
         asked_kind=Kind.RERANKER,
@@ -405,7 +397,8 @@ def _tasks_of(family: str) -> tuple[str, ...]:
         "classifier": SEQUENCE in heads and family not in PAIR_FAMILIES,
         "reranker": SEQUENCE in heads and family in PAIR_FAMILIES,
         "token_classifier": TOKEN in heads,
-        "yes_no_reranker": CAUSAL_LM in heads,
+        # The tiny window of mistral does not reach the texts from behind the prompt's end.
+        "yes_no_reranker": CAUSAL_LM in heads and family != "mistral",
         "sparse": family in SPARSE_FAMILIES,
         "late_interaction": family in LATE_FAMILIES,
     }
