@@ -202,8 +202,9 @@ def next_token_logits(
 def yes_log_odds(path: Path, rows: Iterable[TokenRow]) -> torch.Tensor:
     """Logit of "yes" less that of "no" behind the last token: (rows,)."""
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-    no, yes = next_token_logits(path, rows, [token_id(tokenizer, word) for word in ("no", "yes")]).T
-    return yes - no
+    answers = [token_id(tokenizer, word) for word in ("no", "yes")]
+    logits = next_token_logits(path, rows, answers)
+    return logits[:, 1] - logits[:, 0]
 
 
 def yes_probabilities(path: Path, rows: Iterable[TokenRow]) -> torch.Tensor:
