@@ -287,9 +287,10 @@ class TestDrain:
 
 COUNTERS = {"te_request_count", "te_request_success", "te_request_failure"}
 COUNTERS |= {"te_embed_count", "te_embed_success", "infinity_rejected_total"}
+COUNTERS |= {"te_predict_count", "te_predict_success"}
 COUNTERS |= {"infinity_tokens_total", "infinity_tokens_folded_total"}
 DURATIONS = {"duration", "tokenization_duration", "queue_duration", "inference_duration"}
-HISTOGRAMS = {f"te_{what}_{part}" for what in ("request", "embed") for part in DURATIONS}
+HISTOGRAMS = {f"te_{what}_{part}" for what in ("request", "embed", "predict") for part in DURATIONS}
 HISTOGRAMS |= {"te_request_input_length", "te_batch_next_size", "te_batch_next_tokens"}
 HISTOGRAMS |= {"infinity_batch_occupancy", "infinity_engine_seconds"}
 GAUGES = {"te_queue_size", "infinity_queue_tokens", "infinity_queue_tokens_limit"}

@@ -30,6 +30,7 @@ from family_oracles import (
     splade_formula,
     token_logits,
     token_rows,
+    yes_log_odds,
     yes_probabilities,
 )
 from reference_library import load_reference_model, load_reference_tokenizer
@@ -221,7 +222,8 @@ def test_head_answers_differ_between_texts(made: MakeOnce, family: str, head: st
 def test_sentence_transformers_pools_the_same_states(tmp_path: Path, family: str) -> None:
     path = make_embedding_checkpoint(family, tmp_path / "checkpoint")
     vectors = sentence_vectors(path, TEXTS[:3])
-    assert vectors.shape == (3, 32)
+    width = 32 if family == "embeddinggemma" else TINY_FAMILIES[family].hidden_size
+    assert vectors.shape == (3, width)
     if family != "embeddinggemma":  # its dense layers follow the pooling
         states = hidden_states(path, token_rows(path, TEXTS[:3]))
         assert difference(vectors, pooled(TINY_FAMILIES[family], states)) < 1e-6
@@ -330,7 +332,8 @@ def test_own_tensor_names_hold_the_same_model(made: MakeOnce, tmp_path: Path, fa
     for one, other in zip(
         hidden_states(own, rows), hidden_states(made(family, None), rows), strict=True
     ):
-        assert torch.equal(one, other)
+        # Stored one by one or as one tensor, experts lie differently in memory.
+        assert difference(one, other) < 1e-5
 
 
 @pytest.mark.parametrize("family", RESPELLED)
@@ -434,9 +437,10 @@ def test_yes_no_reranker(tmp_path: Path) -> None:
     path = make_yes_no_reranker_checkpoint("qwen3", tmp_path, modules=True)
     probabilities = yes_probabilities(path, chat_rows(path, PAIRS))
     assert difference(cross_encoder_scores(path, PAIRS), probabilities) < 1e-6
-    assert difference(probabilities[0], probabilities[1]) > 1e-3
-    told = yes_probabilities(path, chat_rows(path, PAIRS, instruction="search for dogs"))
-    assert difference(told, probabilities) > 1e-3
+    odds = yes_log_odds(path, chat_rows(path, PAIRS))
+    assert difference(odds[0], odds[1]) > 1e-3
+    told = yes_log_odds(path, chat_rows(path, PAIRS, instruction="search for dogs"))
+    assert difference(told, odds) > 1e-3
 
 
 def test_bare_yes_no_reranker_has_no_template_for_pairs(tmp_path: Path) -> None:
