@@ -7,6 +7,7 @@ GEMMA2 = ModelSpec(
     model_types=("gemma2",),
     architectures=("Gemma2",),
     is_causal=True,
+    reads_direction=True,
     is_generative=True,
     classifier_pooling=ClassifierPooling.LAST_TOKEN,
 )

@@ -7,6 +7,7 @@ GEMMA3 = ModelSpec(
     model_types=("gemma3_text",),
     architectures=("Gemma3Text", "Gemma3"),
     is_causal=True,
+    reads_direction=True,
     is_generative=True,
     classifier_pooling=ClassifierPooling.LAST_TOKEN,
 )

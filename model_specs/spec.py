@@ -37,6 +37,8 @@ class ModelSpec:
         positions_start_after_padding: position ids start at pad_token_id + 1 (RoBERTa and its
             relatives).
         is_causal: attention sees only the past, unless config.json says otherwise.
+        reads_direction: its class in transformers reads `use_bidirectional_attention` itself;
+            others have to be told.
         is_generative: trained to continue texts, so that only the user can say what to make of it.
         default_pooling: used when the checkpoint says nothing; None = the user must say.
         classifier_pooling: what the head of `*ForSequenceClassification` reads.
@@ -53,6 +55,7 @@ class ModelSpec:
     has_token_types: bool = False
     positions_start_after_padding: bool = False
     is_causal: bool = False
+    reads_direction: bool = False
     is_generative: bool = False
     default_pooling: PoolingMode | None = None
     classifier_pooling: ClassifierPooling = ClassifierPooling.CLS

@@ -94,6 +94,11 @@ class SequenceHead(nn.Module):
         return logits if self.temperature == 1.0 else logits / self.temperature
 
 
+def classifier_heads(head: ClassifierHead) -> Heads:
+    """What post-processing needs of a classification head, of texts or of tokens."""
+    return Heads(labels=head.labels, problem_type=head.problem_type, activation=head.activation)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassificationTask:
     """See tasks.task.Task."""
@@ -110,11 +115,7 @@ class ClassificationTask:
 
     @property
     def heads(self) -> Heads:
-        return Heads(
-            labels=self.head.labels,
-            problem_type=self.head.problem_type,
-            activation=self.head.activation,
-        )
+        return classifier_heads(self.head)
 
     def load(self, dtype: torch.dtype) -> LoadedTask:
         model = load_model(self.source, ModelClass.SEQUENCE_CLASSIFIER, dtype=dtype, is_packed=True)

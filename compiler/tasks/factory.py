@@ -39,7 +39,9 @@ def make_task(
     source = ModelSource(
         path=config.encoder_path,
         num_labels=num_labels,
-        sees_both_ways=spec.is_causal and config.model.is_bidirectional and spec.family != "gemma3",
+        sees_both_ways=spec.is_causal
+        and not spec.reads_direction
+        and config.model.is_bidirectional,
     )
     is_yes_no = kind is Kind.RERANKER and head_of(config, spec) == CAUSAL_LM_HEAD
     ignored = _ignored_options(kind, request, is_yes_no=is_yes_no)

@@ -17,7 +17,7 @@ from infinity_v3.compiler.reference import (
     load_model,
     replace_encoder,
 )
-from infinity_v3.compiler.tasks.classification import GivenHidden
+from infinity_v3.compiler.tasks.classification import GivenHidden, classifier_heads
 from infinity_v3.compiler.tasks.task import LoadedTask, Probe
 from infinity_v3.model_specs.classifier_head import ClassifierHead
 
@@ -51,11 +51,7 @@ class TokenClassificationTask:
 
     @property
     def heads(self) -> Heads:
-        return Heads(
-            labels=self.head.labels,
-            problem_type=self.head.problem_type,
-            activation=self.head.activation,
-        )
+        return classifier_heads(self.head)
 
     def load(self, dtype: torch.dtype) -> LoadedTask:
         model = load_model(self.source, ModelClass.TOKEN_CLASSIFIER, dtype=dtype, is_packed=True)
