@@ -47,8 +47,9 @@ def run_model(arguments: ModelArguments) -> None:
     for warning in resolved.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     preflight(resolved.request)
-    check_configuration(resolved.request)
     _silence_libraries()
+    with full_disk_as_one_sentence(resolved.request.out):
+        check_configuration(resolved.request)
     _make_no_cache()
     # The pipeline imports torch, which takes seconds; a refusal above should not.
     with progress.stage("load torch"):

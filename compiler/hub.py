@@ -19,6 +19,13 @@ class HubSnapshot:
     commit: str
 
 
+def is_hub_offline() -> bool:
+    """Whether HF_HUB_OFFLINE forbids asking the hub."""
+    from huggingface_hub import constants
+
+    return constants.HF_HUB_OFFLINE
+
+
 def fetch_snapshot(repository: str, revision: str | None, patterns: Sequence[str]) -> HubSnapshot:
     """Download what is missing of a repository, or find it in the cache when the hub is offline.
 

@@ -6,12 +6,17 @@ from pathlib import Path
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.publish import existing_output
 from infinity_v3.compiler.availability import runnable_targets
+from infinity_v3.compiler.checkpoint import is_hub_id
+from infinity_v3.compiler.checkpoint_files import HUB_PATTERNS
+from infinity_v3.compiler.hub import fetch_snapshot, is_hub_offline
 from infinity_v3.compiler.kernel_cache import check_kernel_cache
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.toolchain import find_obstacles
 from infinity_v3.model_specs.hub_config import read_hub_config
 from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.registry import match
+
+_WITHOUT_WEIGHTS = tuple(name for name in HUB_PATTERNS if not name.endswith(".safetensors"))
 
 
 def preflight(request: CompileRequest) -> None:
@@ -37,15 +42,19 @@ def _check_output(out: Path) -> None:
 
 
 def check_configuration(request: CompileRequest) -> None:
-    """Read the configuration of a local checkpoint, so that a wrong one is refused at once.
+    """Read the configuration of a checkpoint, so that a wrong one is refused at once.
 
-    Does nothing for a hub id, whose files are not here yet.
+    Of a hub id everything but the weights, which are most of it, is fetched for that.
 
     Raises:
         UsageError: a file is malformed, or the model cannot be compiled as asked.
-        RunFailedError: a file cannot be read.
+        RunFailedError: a file cannot be read, or the hub cannot be reached and the cache has no
+            copy.
     """
     path = Path(request.checkpoint).expanduser()
+    if not path.exists() and is_hub_id(request.checkpoint):
+        patterns = HUB_PATTERNS if is_hub_offline() else _WITHOUT_WEIGHTS
+        path = fetch_snapshot(request.checkpoint, request.revision, patterns).path
     if path.is_dir():
         config = read_hub_config(path.resolve())
         resolve_kind(config, match(config), request.asked_kind, None)

@@ -13,14 +13,17 @@ from pathlib import Path
 
 from infinity_v3.artifacts.cpu_class import CPU_CLASSES
 from infinity_v3.artifacts.digest import FileState, sha256_beneath
-from infinity_v3.artifacts.errors import RunFailedError
+from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.host import HostCapabilities
+from infinity_v3.artifacts.manifest import Backend
 from infinity_v3.artifacts.memo import DigestMemo, memo_directory
 from infinity_v3.server.config import ModelConfig
 from infinity_v3.server.model_source import ModelSource, SourceKind
 from infinity_v3.server.product import product_version
+from infinity_v3.server.target_options import asks_for_gpu, backend_choice, narrowing_options
 
 _KEY_DIGITS = 32
+_COMPILED_BACKENDS = (Backend.AOTI.value,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +36,36 @@ class CompileOrder:
 
 
 def compile_order(source: ModelSource, config: ModelConfig, host: HostCapabilities) -> CompileOrder:
-    """The compile that serves this model on this host."""
+    """The compile that serves this model on this host.
+
+    Raises:
+        RefusedError: nothing that can be built here would be chosen.
+    """
     return CompileOrder(
         source=source,
-        target=_target(config.dtype, host),
+        target=_target(config, host),
         pooling=None if config.pooling == "auto" else config.pooling,
     )
 
 
-def _target(dtype: str, host: HostCapabilities) -> str | None:
+def _target(config: ModelConfig, host: HostCapabilities) -> str | None:
     """The one engine worth building here; None leaves the choice to the compiler."""
-    if host.arch != "x86_64":
+    backend = backend_choice(config, _COMPILED_BACKENDS)
+    is_possible = backend in ("auto", *_COMPILED_BACKENDS) and not asks_for_gpu(config)
+    if is_possible and host.arch != "x86_64":
         return None
-    fitting = (cpu for cpu in CPU_CLASSES if cpu.fits(host.isa))
-    return next((cpu.name for cpu in fitting if dtype in ("auto", cpu.precision.value)), None)
+    fitting = [cpu for cpu in CPU_CLASSES if cpu.fits(host.isa)]
+    wanted = [cpu.name for cpu in fitting if config.dtype in ("auto", cpu.precision.value)]
+    if wanted and is_possible:
+        return wanted[0]
+    wishes = narrowing_options(config)
+    if is_possible and not wishes:
+        return None  # the compiler says what this host lacks
+    offered = ", ".join(f"{cpu.name} ({cpu.precision.value})" for cpu in fitting) or "none"
+    raise RefusedError(
+        f"--model-id {config.model_id}: nothing that infinity-compile builds on this host fits "
+        f"{' '.join(wishes)}; targets it builds here: {offered}"
+    )
 
 
 def cache_key(order: CompileOrder, host: HostCapabilities) -> str:

@@ -11,15 +11,19 @@ import click
 
 from infinity_v3.artifacts.errors import InfinityError, RunFailedError, UsageError
 from infinity_v3.artifacts.spelling import nearest
-from infinity_v3.server.config import all_options
+from infinity_v3.server.config import TOPICS, Configuration, all_options
 from infinity_v3.server.option import Option
-from infinity_v3.server.option_types import BoolType
 
 _INTRO = """Serve compiled embedding models over HTTP.
 
 Options also come from INFINITY_* variables and a TOML file. The command line wins over the
-environment, the environment over the file. Per-model options take one value for all models, or one
-per --model-id: repeat the flag or separate values with ';'."""
+environment, the environment over the file. What came from where is shown by --print-config.
+
+Options marked * are per model: they take one value for all models, or one per --model-id: repeat
+the flag or separate values with ';'. The word 'none' leaves one unset that has no default.
+
+Exit codes: 0 done, 1 failed at run time, 2 wrong usage, 3 artifact or host refused, 130 or 143
+interrupted."""
 
 
 class _OptionParameter(click.Option):
@@ -27,41 +31,49 @@ class _OptionParameter(click.Option):
 
     def __init__(self, option: Option) -> None:
         names = [f"--{option.name}", *(["-p"] if option.name == "port" else [])]
-        # A bare switch means true; every other flag needs its value.
-        is_bool = isinstance(option.value_type, BoolType)
-        bare: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if is_bool else {}
+        bare_value = option.value_type.bare_value
+        bare: dict[str, Any] = (
+            {} if bare_value is None else {"is_flag": False, "flag_value": bare_value}
+        )
         super().__init__(
             [*names, option.field],
             type=str,
             multiple=True,
             metavar=option.value_type.metavar,
-            help=_help(option),
+            help=option.help_text,
             **bare,
         )
-        self.group = option.group
+        self.option = option
 
+    def write_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The flag on a line of its own, what it does and costs, where else it may be set."""
+        from infinity_v3.server.config_report import shown_default
 
-def _help(option: Option) -> str:
-    from infinity_v3.server.config_report import shown_value
-
-    note = (
-        "" if option.default in {None, ()} else f" [default: {shown_value(option, option.default)}]"
-    )
-    return f"{option.help_text} [env: {option.env_name}]{note}"
+        names, text = self.get_help_record(ctx) or ("", "")
+        default = shown_default(self.option)
+        formatter.write_text(f"{names} *" if self.option.is_per_model else names)
+        with formatter.indentation():
+            formatter.write_text(text)
+            formatter.write_text(
+                f"[env: {self.option.env_name}]{f' [default: {default}]' if default else ''}"
+            )
 
 
 class _ServeCommand(click.Command):
     """Groups options by topic in the help text."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(getattr(parameter, "group", "Other"), []).append(record)
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records, col_max=34)
+        parameters = [one for one in self.get_params(ctx) if isinstance(one, _OptionParameter)]
+        for topic, sentence in TOPICS.items():
+            with formatter.section(topic):
+                formatter.write_text(sentence)
+                for parameter in parameters:
+                    if parameter.option.group == topic:
+                        formatter.write_paragraph()
+                        parameter.write_help(ctx, formatter)
+        others = [one for one in self.get_params(ctx) if not isinstance(one, _OptionParameter)]
+        with formatter.section("Other"):
+            formatter.write_dl([one.get_help_record(ctx) or ("", "") for one in others])
 
 
 def _command(options: Sequence[Option]) -> click.Command:
@@ -76,8 +88,12 @@ def _command(options: Sequence[Option]) -> click.Command:
     )
 
 
-def _parse(arguments: Sequence[str]) -> Mapping[str, Sequence[str]] | None:
-    """Option name -> values typed; None when --help or --version has printed its answer."""
+def typed_options(arguments: Sequence[str]) -> Mapping[str, Sequence[str]] | None:
+    """Option name -> values typed; None when --help or --version has printed its answer.
+
+    Raises:
+        UsageError: an unknown option, a stray word or a missing value.
+    """
     options = all_options()
     try:
         values = _command(options).main(list(arguments), standalone_mode=False)
@@ -102,25 +118,45 @@ def _print_version() -> None:
     click.echo(f"infinity_v3 {product_version()}")
 
 
-def _run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Do what the arguments say; a failure becomes one sentence on standard error.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        return _run(arguments, environ)
+    except InfinityError as error:
+        click.echo("error: " + " ".join(str(error).split()), err=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     from infinity_v3.server.config_merge import load_configuration
 
     with _writing_output():
-        flags = _parse(arguments)
+        flags = typed_options(arguments)
     if flags is None:
         return 0
-    configuration = load_configuration(flags, os.environ)
-    if configuration.serve.print_config:
-        from infinity_v3.server.config_report import render_all
-
-        for warning in configuration.warnings:
-            click.echo(f"warning: {warning}", err=True)
-        with _writing_output():
-            click.echo(render_all(configuration), nl=False)
+    configuration = load_configuration(flags, environ)
+    if configuration.serve.print_config != "false":
+        _print_configuration(configuration)
         return 0
     from infinity_v3.server.launch import serve
 
     return serve(configuration)
+
+
+def _print_configuration(configuration: Configuration) -> None:
+    from infinity_v3.server.config_report import render_all, render_json
+
+    for warning in configuration.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    is_json = configuration.serve.print_config == "json"
+    with _writing_output():
+        click.echo((render_json if is_json else render_all)(configuration), nl=False)
 
 
 @contextlib.contextmanager
@@ -143,14 +179,7 @@ def _writing_output() -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point; ends the process with the product's exit codes."""
-    try:
-        code = _run(sys.argv[1:] if arguments is None else arguments)
-    except InfinityError as error:
-        click.echo("error: " + " ".join(str(error).split()), err=True)
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = 130
-    _end_process(code)
+    _end_process(run(sys.argv[1:] if arguments is None else arguments, os.environ))
 
 
 def _end_process(code: int) -> NoReturn:

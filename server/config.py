@@ -1,25 +1,28 @@
 """Every option of the server, once: flags, INFINITY_* names and TOML keys come from these fields.
 
-Owns names, types, defaults and help texts. Knows nothing of where a value comes from.
+Owns names, types, defaults and help texts; those of one model are in `model_config`. Knows nothing
+of where a value comes from.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from infinity_v3.server.model_config import ModelConfig
 from infinity_v3.server.option import Option, opt, option_of
 from infinity_v3.server.option_types import (
     BoolType,
     ChoiceType,
-    IntOrWordType,
     IntType,
     PathType,
     PatternType,
     SecondsType,
+    SwitchType,
     TextType,
 )
 
-_COUNT = IntType(minimum=1, maximum=2**40)
+__all__ = ["TOPICS", "Configuration", "ModelConfig", "ServeConfig", "all_options"]
+
 _BOOL = BoolType()
 _KEY = PatternType(
     metavar="KEY",
@@ -33,149 +36,23 @@ _ORIGIN = PatternType(
 )
 _PORT = IntType(minimum=0, maximum=65535, metavar="PORT")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Options that every model has its own value of."""
-
-    model_id: str = opt(
-        "Model",
-        TextType(metavar="SOURCE"),
-        "What to serve: an artifact directory, a checkpoint directory or a hub id. The last two "
-        "are compiled once into the artifact cache: the first start takes minutes, later ones do "
-        "not. Repeat it to serve several.",
-    )
-    revision: str | None = opt(
-        "Model",
-        TextType(metavar="REV"),
-        "Commit, tag or branch of a hub id. Pin a commit to be sure that every host serves the "
-        "same weights.",
-        default=None,
-        is_optional=True,
-    )
-    served_model_name: str | None = opt(
-        "Model",
-        TextType(metavar="NAME"),
-        "Public name; may contain '/'. Default: the artifact's name.",
-        default=None,
-        is_optional=True,
-    )
-    torch_device: str = opt(
-        "Model",
-        ChoiceType(choices=("auto", "cpu")),
-        "Device to pick a compiled target for; 'auto' takes the one that a target matches.",
-        default="auto",
-    )
-    dtype: str = opt(
-        "Model",
-        ChoiceType(choices=("auto", "float32", "float16", "bfloat16")),
-        "Number format to pick a target for. 'auto' takes the fastest target this host can run; "
-        "'float32' is closest to the reference model and slower.",
-        default="auto",
-    )
-    backend: str = opt(
-        "Model",
-        TextType(metavar="FORMAT"),
-        "Engine format to pick a target of: auto or aoti (also called libtorch).",
-        default="auto",
-    )
-    pooling: str = opt(
-        "Model",
-        ChoiceType(
-            choices=(
-                "auto",
-                "cls",
-                "mean",
-                "max",
-                "mean-sqrt-len",
-                "weighted-mean",
-                "last-token",
-            )
-        ),
-        "Pooling to use instead of the checkpoint's; it must be compiled into the artifact.",
-        default="auto",
-    )
-    default_prompt_name: str | None = opt(
-        "Model",
-        TextType(metavar="NAME"),
-        "Prompt of the artifact's table put before texts of requests that name none. Excludes "
-        "--default-prompt.",
-        default=None,
-        is_optional=True,
-    )
-    default_prompt: str | None = opt(
-        "Model",
-        TextType(allow_empty=True),
-        "Literal text put before texts of requests that name no prompt; empty switches the "
-        "checkpoint's default off. It counts against the sequence length.",
-        default=None,
-        is_optional=True,
-    )
-    auto_truncate: bool = opt(
-        "Model",
-        _BOOL,
-        "Cut inputs that are too long unless a request says otherwise. 'false' refuses them, so "
-        "that no text is shortened unseen.",
-        default=True,
-    )
-    max_batch_tokens: int | None = opt(
-        "Batching",
-        _COUNT,
-        "Most tokens in one engine batch, and so in one input. Higher raises throughput under load "
-        "and memory; lower shortens the wait behind a running batch. Default: 16384, or what the "
-        "target was compiled for if less.",
-        default=None,
-    )
-    max_batch_requests: int | None = opt(
-        "Batching",
-        _COUNT,
-        "Most items in one engine batch; unset leaves it to the token budget.",
-        default=None,
-        is_optional=True,
-    )
-    max_sequence_length: int | None = opt(
-        "Batching",
-        _COUNT,
-        "Longest input in tokens, prompt and special tokens included. Lower bounds the cost of "
-        "one input.",
-        default=None,
-        is_optional=True,
-    )
-    max_concurrent_requests: int = opt(
-        "Admission",
-        _COUNT,
-        "HTTP requests in flight per model; one more is answered 429. Lower refuses clients early "
-        "instead of letting them wait.",
-        default=512,
-    )
-    max_queue_tokens: int | None = opt(
-        "Admission",
-        _COUNT,
-        "Most admitted, unfinished tokens per model. A longer queue hides overload behind latency. "
-        "Default: 64 full batches, or ten seconds of the target's measured throughput if that is "
-        "less, but two full batches at least.",
-        default=None,
-        is_optional=True,
-    )
-    max_client_batch_size: int = opt(
-        "Admission",
-        _COUNT,
-        "Most items in one request. Lower keeps single clients from filling the queue.",
-        default=1024,
-    )
-    cpu_threads_per_replica: int | None = opt(
-        "Host",
-        IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
-        "Threads of one engine call; 'auto' uses what was measured for the target, else the CPUs "
-        "available to the process. Fewer leave room for tokenisation and neighbours.",
-        default=None,
-    )
-    tokenization_workers: int | None = opt(
-        "Host",
-        IntOrWordType(word="auto", number=IntType(minimum=1, maximum=256)),
-        "Tokeniser threads; 'auto' is CPUs - 1, between 1 and 16.",
-        default=None,
-    )
+TOPICS: Mapping[str, str] = {
+    "Model": "What is served, and under which name.",
+    "Target": "Which of an artifact's compiled targets runs. This release runs CPU targets; where "
+    "an option asks for a target that the artifact or the host lacks, the start ends with the "
+    "list of those there are.",
+    "Text": "How texts become inputs.",
+    "Batching": "How inputs become batches.",
+    "Admission": "What is refused, and when.",
+    "Host": "Threads.",
+    "Network": "Where the server listens, and to whom it answers.",
+    "Storage": "Where it keeps what can be made again.",
+    "Safety": "What it runs.",
+    "Lifecycle": "How it ends.",
+    "Logging": "What it writes about itself.",
+    "Configuration": "Where options come from.",
+}
+"""What the options of each topic decide, in the order in which topics are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,39 +63,49 @@ class ServeConfig:
     hostname: str = opt(
         "Network",
         TextType(metavar="ADDRESS"),
-        "Address to listen on ('::' for IPv6).",
+        "Address to listen on: an IP address of this host ('::' for all, IPv6 included) or a name. "
+        "The default reaches every network of the host; '127.0.0.1' keeps others out.",
         default="0.0.0.0",
     )
     port: int = opt(
         "Network",
         _PORT,
-        "Port to listen on; 0 takes any free one, named in the ready line.",
+        "Port to listen on; 0 takes any free one, named in the ready line, for tests and launchers "
+        "that read it.",
         default=3000,
     )
     prometheus_port: int = opt(
         "Network",
         _PORT,
-        "Port of the separate metrics listener, 0 for none. It needs no key: keep it inside the "
-        "cluster.",
+        "Port of a second listener with the metrics alone, 0 for none. It needs no key: keep it "
+        "inside the cluster. If the default port is busy, the server goes without; a port named "
+        "here must be free.",
         default=9000,
     )
     http2: bool = opt(
-        "Network", _BOOL, "Also accept cleartext HTTP/2 with prior knowledge.", default=False
+        "Network",
+        _BOOL,
+        "Also accept cleartext HTTP/2 with prior knowledge: fewer connections from proxies that "
+        "speak it, some CPU per request.",
+        default=False,
     )
     cors_allow_origin: tuple[str, ...] = opt(
         "Network",
         _ORIGIN,
-        "Browser origin allowed to call; repeat it for several, '*' or nothing allows any.",
+        "Browser origin allowed to call; repeat it for several. '*' or nothing allows any page to "
+        "use the server from its visitors' browsers.",
         default=(),
         is_repeatable=True,
+        default_note="any",
     )
     api_key: str | None = opt(
         "Network",
         _KEY,
         "Key that clients send as 'Authorization: Bearer KEY'. Prefer the environment: arguments "
-        "are visible to other users of the host.",
+        "are visible to other users of the host. Without one, whoever reaches the port may use it.",
         default=None,
         is_secret=True,
+        default_note="none",
     )
     payload_limit: int = opt(
         "Admission",
@@ -230,14 +117,16 @@ class ServeConfig:
     body_read_timeout_s: float = opt(
         "Admission",
         SecondsType(allow_zero=False),
-        "Time a client has to send its body. Lower frees slow connections sooner.",
+        "Time a client has to send its body. Lower frees slow connections sooner; too low cuts "
+        "off large bodies on slow lines.",
         default=30.0,
         flag="body-read-timeout",
     )
     priority_queue_bonus_ms: int = opt(
         "Admission",
         IntType(minimum=0, maximum=3_600_000, metavar="MS"),
-        "Head start of requests with service_tier 'priority'; 0 is plain first in, first out.",
+        "Head start of requests with service_tier 'priority'. Higher lets them overtake more and "
+        "the others wait longer, by that much at most; 0 is plain first in, first out.",
         default=1000,
     )
     response_compression_threshold: int | None = opt(
@@ -251,14 +140,18 @@ class ServeConfig:
     huggingface_hub_cache: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Storage",
         PathType(),
-        "Download cache of hub checkpoints. Default: the hub library's.",
+        "Download cache of hub checkpoints. A volume of its own survives the container; it holds "
+        "the checkpoint beside what is compiled from it.",
         default=None,
+        default_note="the hub library's, see HF_HOME",
     )
     artifact_cache: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Storage",
         PathType(),
-        "Where checkpoints are compiled to. Default: $XDG_CACHE_HOME/infinity_v3.",
+        "Where checkpoints are compiled to. Keep it on a disk that outlives the process, or every "
+        "start compiles again. It holds native code: nobody else may own it.",
         default=None,
+        default_note="$XDG_CACHE_HOME/infinity_v3",
     )
     allow_shared_artifacts: bool = opt(
         "Safety",
@@ -278,42 +171,53 @@ class ServeConfig:
         "Safety",
         ChoiceType(choices=("auto", "always")),
         "When file digests are checked. 'auto' remembers unchanged files; 'always' reads every "
-        "file at each start.",
+        "file at each start, which takes the longer the larger they are.",
         default="auto",
     )
     drain_timeout_s: float = opt(
         "Lifecycle",
         SecondsType(),
-        "How long admitted requests may take to finish after SIGTERM; 0 does not wait.",
+        "How long admitted requests may take to finish after SIGTERM; 0 does not wait. Longer "
+        "loses fewer replies and delays a restart; the orchestrator must allow more than that.",
         default=30.0,
         flag="drain-timeout",
     )
     log_level: str = opt(
         "Logging",
         ChoiceType(choices=("error", "warning", "info", "debug")),
-        "Least severe message to log.",
+        "Least severe message to log. 'warning' leaves out what is served and where each option "
+        "comes from.",
         default="info",
     )
-    json_output: bool = opt("Logging", _BOOL, "Log JSON objects, one a line.", default=False)
+    json_output: bool = opt(
+        "Logging",
+        _BOOL,
+        "Log JSON objects, one a line: for machines, not for eyes.",
+        default=False,
+    )
     request_log: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Logging",
         PathType(metavar="FILE"),
-        "Append one JSON line per accepted request: identifiers, counts and times, never texts.",
+        "Append one JSON line per accepted request: identifiers, counts and times, never texts. "
+        "The file grows with the traffic.",
         default=None,
+        default_note="none",
     )
     config: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Configuration",
         PathType(metavar="FILE"),
-        "TOML file with these options as keys; [[model]] tables hold the per-model ones.",
+        "TOML file with these options as keys; [[model]] tables hold the per-model ones. One file "
+        "is easier to review than many flags; variables and flags win over it.",
         default=None,
         in_file=False,
+        default_note="none",
     )
-    print_config: bool = opt(
+    print_config: str = opt(
         "Configuration",
-        _BOOL,
-        "Print every option with its value and origin, then exit; opens no model.",
-        default=False,
-        in_file=False,
+        SwitchType(word="json"),
+        "Print every option with its value and origin, then exit; opens no model. 'json' prints "
+        "one object for programs to read.",
+        default="false",
     )
 
 
@@ -329,12 +233,15 @@ class Configuration:
     """The resolved configuration.
 
     Attributes:
-        origins: option name -> origins, one per model for per-model options, else one; "default"
-            when unset.
+        reported_models: the models; where none is named, one with an empty id, so that reports
+            have all options.
+        origins: option name -> origins, one per reported model for per-model options, else one;
+            "default" when unset.
         warnings: sentences to log once logging is set up.
     """
 
     serve: ServeConfig
+    reported_models: tuple[ModelConfig, ...]
     origins: Mapping[str, tuple[str, ...]]
     warnings: tuple[str, ...] = ()
 

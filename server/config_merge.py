@@ -1,10 +1,8 @@
 """Merges the layers of configuration; the higher source replaces the lower as a whole.
 
-Owns precedence, per-model lists and contradiction checks. Knows nothing of how a source is read.
+Owns precedence and per-model lists. Knows nothing of how a source is read.
 """
 
-import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +10,14 @@ from typing import Any
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.server.config import Configuration, ModelConfig, ServeConfig, all_options
+from infinity_v3.server.config_checks import check_configuration
+from infinity_v3.server.config_file import FileLayers, read_file
 from infinity_v3.server.config_sources import (
-    FileLayers,
     Layer,
     Setting,
     read_environment,
-    read_file,
     read_flags,
+    read_platform,
 )
 from infinity_v3.server.option import Option
 from infinity_v3.server.option_types import Scalar
@@ -44,7 +43,10 @@ def load_configuration(
     environment, warnings = read_environment(environ, options)
     file_layers = _read_config_file(command_line, environment, options)
     layers = _Layers(
-        low=[file_layers.top, file_layers.serve] if file_layers else [],
+        low=[
+            read_platform(environ, options),
+            *([file_layers.top, file_layers.serve] if file_layers else ()),
+        ],
         high=[environment, command_line],
         models=file_layers.models if file_layers else (),
     )
@@ -56,7 +58,7 @@ def load_configuration(
         layers = _Layers(low=layers.low, high=layers.high, models=())
     configuration = _merge(layers, options, tuple(warnings))
     _check_key(configuration, environ)
-    _check(configuration)
+    check_configuration(configuration)
     return configuration
 
 
@@ -106,7 +108,8 @@ class _PerModel:
 
 def _merge(layers: _Layers, options: Sequence[Option], warnings: tuple[str, ...]) -> Configuration:
     origins: dict[str, tuple[str, ...]] = {}
-    count = _count_models(layers)
+    num_models = _count_models(layers)
+    count = max(num_models, 1)
     per_model: dict[str, list[Scalar]] = {}
     of_process: dict[str, Any] = {}
     for option in options:
@@ -117,13 +120,16 @@ def _merge(layers: _Layers, options: Sequence[Option], warnings: tuple[str, ...]
             of_process[option.field], origins[option.name] = _merge_scalar(layers, option)
     models = tuple(_model(per_model, index) for index in range(count))
     return Configuration(
-        serve=ServeConfig(models=models, **of_process), origins=origins, warnings=warnings
+        serve=ServeConfig(models=models[:num_models], **of_process),
+        reported_models=models,
+        origins=origins,
+        warnings=warnings,
     )
 
 
 def _model(per_model: Mapping[str, list[Scalar]], index: int) -> ModelConfig:
     values: dict[str, Any] = {name: column[index] for name, column in per_model.items()}
-    return ModelConfig(**values)
+    return ModelConfig(**{**values, "model_id": values["model_id"] or ""})
 
 
 def _count_models(layers: _Layers) -> int:
@@ -188,55 +194,4 @@ def _check_key(configuration: Configuration, environ: Mapping[str, str]) -> None
     if configuration.serve.api_key is None and environ.get(_KEY_VARIABLE) == "":
         raise UsageError(
             f"{_KEY_VARIABLE} is set but empty; give a key, or unset it to serve without one"
-        )
-
-
-def _check(configuration: Configuration) -> None:
-    serve = configuration.serve
-    if not serve.models and not serve.print_config:
-        raise UsageError(
-            "--model-id is missing; give an artifact directory, a checkpoint or a hub id"
-        )
-    _check_hostname(configuration)
-    for index, model in enumerate(serve.models):
-        _check_prompts(configuration, index, model)
-    names = [model.served_model_name for model in serve.models if model.served_model_name]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise UsageError(
-            f"--served-model-name {min(repeated)}: given to two models; every model needs its "
-            "own name"
-        )
-    if serve.port and serve.port == serve.prometheus_port:
-        origins = configuration.origins
-        raise UsageError(
-            f"--prometheus-port {serve.port} ({origins['prometheus-port'][0]}): the same as --port "
-            f"({origins['port'][0]}); choose another, or 0 for no metrics listener"
-        )
-
-
-def _check_hostname(configuration: Configuration) -> None:
-    hostname = configuration.serve.hostname
-    try:
-        ipaddress.ip_address(hostname)
-    except ValueError:
-        is_numeric = re.fullmatch(r"[0-9.]+", hostname) is not None
-        label = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-        if (
-            is_numeric
-            or len(hostname) > 253
-            or not re.fullmatch(rf"{label}(?:\.{label})*", hostname)
-        ):
-            origin = configuration.origins["hostname"][0]
-            raise UsageError(
-                f"--hostname {hostname} ({origin}): expected an IPv4 or IPv6 address or a host name"
-            ) from None
-
-
-def _check_prompts(configuration: Configuration, index: int, model: ModelConfig) -> None:
-    if model.default_prompt is not None and model.default_prompt_name is not None:
-        origins = configuration.origins
-        raise UsageError(
-            f"--default-prompt ({origins['default-prompt'][index]}) and --default-prompt-name "
-            f"({origins['default-prompt-name'][index]}) exclude each other; drop one"
         )

@@ -1,23 +1,21 @@
-"""Reads the sources of configuration: command line, environment, TOML file.
+"""Reads options that come as text: from the command line and from the environment.
 
-Each becomes a layer of checked settings with their origin. Knows nothing of precedence.
+Each source becomes a layer of checked settings with their origin. Knows nothing of precedence.
 """
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.server.option import Option
-from infinity_v3.server.option_types import BadValueError, Scalar, toml_type_name
+from infinity_v3.server.option_types import BadValueError, IntType, Scalar
 
 _ENV_PREFIX = "INFINITY_"
 _COMPILER_PREFIX = "INFINITY_COMPILE_"
 _UNPREFIXED = ("MAX_SEQUENCE_LENGTH", "PORT")
-_SIBLING_TABLES = frozenset({"cli"})
+_LAST_PORT = "AIP_HTTP_PORT"
+_EMPTY_ELEMENT = "expected a value on both sides of every ';', found an empty element"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +28,6 @@ class Setting:
 
 
 Layer = dict[str, Setting]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileLayers:
-    """The tables of one TOML file, weakest first; `models` holds the [[model]] tables."""
-
-    path: Path
-    top: Layer
-    serve: Layer
-    models: tuple[Layer, ...]
 
 
 def read_flags(given: Mapping[str, Sequence[str]], options: Sequence[Option]) -> Layer:
@@ -77,20 +65,31 @@ def read_environment(
             continue
         if variable not in by_name:
             hint = nearest(variable.removeprefix(_ENV_PREFIX), by_word, prefix=_ENV_PREFIX)
-            warnings.append(
-                f"environment variable {variable} is not an option of this server{hint}"
-            )
+            shown = variable.encode("ascii", "backslashreplace").decode()
+            warnings.append(f"environment variable {shown} is not an option of this server{hint}")
         elif environ[variable]:
             option = by_name[variable]
             layer[option.name] = _env_setting(option, variable, environ[variable])
     return layer, warnings
 
 
+def read_platform(environ: Mapping[str, str], options: Sequence[Option]) -> Layer:
+    """What a hosting platform proposes, for options that no other source sets."""
+    text = environ.get(_LAST_PORT)
+    if not text:
+        return {}
+    return {
+        option.name: _env_setting(option, _LAST_PORT, text)
+        for option in options
+        if option.name == "port"
+    }
+
+
 def _env_setting(option: Option, variable: str, text: str) -> Setting:
-    if option.name == "port" and text.startswith("tcp://"):
+    if text.startswith("tcp://") and isinstance(option.value_type, IntType):
         raise UsageError(
-            f"{variable}={text}: expected a port number; Kubernetes sets this variable for a "
-            "Service of that name: set enableServiceLinks: false, or pass --port"
+            f"{variable}={text}: expected an integer; Kubernetes sets this variable for a Service "
+            f"of that name: set enableServiceLinks: false, or rename the Service"
         )
     return _text_setting(option, (text,), variable, f"env {variable}")
 
@@ -99,130 +98,29 @@ def _text_setting(option: Option, texts: Sequence[str], where: str, origin: str)
     if not option.is_per_model:
         kept = texts if option.is_repeatable else texts[-1:]
         return Setting(values=tuple(_parse(option, text, where) for text in kept), origin=origin)
-    elements = [element for text in texts for element in text.split(";")]
+    elements = [element for text in texts for element in _elements(text, where)]
     return Setting(values=tuple(_parse(option, text, where) for text in elements), origin=origin)
+
+
+def _elements(text: str, where: str) -> list[str]:
+    """One value per model; an empty text stands for itself, an empty element for a mistake."""
+    elements = text.split(";")
+    if len(elements) > 1 and "" in elements:
+        raise UsageError(f"{_with_value(where, text)}: {_EMPTY_ELEMENT}")
+    return elements
+
+
+def _with_value(where: str, value: str) -> str:
+    """`--flag value` or `NAME=value`; an empty one shows as `--flag=`."""
+    separator = " " if where.startswith("-") and value else "="
+    return f"{where}{separator}{value}"
 
 
 def _parse(option: Option, text: str, where: str) -> Scalar:
     if option.is_optional and text == "none":
         return None
-    return _checked(option, where, text, lambda: option.value_type.parse(text))
-
-
-def _checked(option: Option, where: str, found: object, read: Callable[[], Scalar]) -> Scalar:
     try:
-        return read()
+        return option.value_type.parse(text)
     except BadValueError as error:
-        shown = "***" if option.is_secret else found
-        separator = "=" if where.isupper() else " "
-        raise UsageError(f"{where}{separator}{shown}: {error}") from None
-
-
-def read_file(path: Path, options: Sequence[Option]) -> FileLayers:
-    """Read and check a TOML file.
-
-    Raises:
-        UsageError: the file cannot be read, is not TOML, has an unknown key or table, or
-            a value of the wrong type.
-    """
-    document = _load_toml(path)
-    known = {option.name: option for option in options if option.in_file}
-    reader = _TableReader(path, known)
-    serve = document.pop("serve", {})
-    models = document.pop("model", [])
-    for table in _SIBLING_TABLES:
-        document.pop(table, None)
-    if not isinstance(serve, dict):
-        raise UsageError(f"{path}: serve: expected a table [serve], found {toml_type_name(serve)}")
-    if not isinstance(models, list) or not all(isinstance(table, dict) for table in models):
-        raise UsageError(
-            f"{path}: model: expected tables [[model]], found {toml_type_name(models)}"
-        )
-    return FileLayers(
-        path=path,
-        top=reader.read(document, "top level"),
-        serve=reader.read(serve, "[serve]"),
-        models=tuple(
-            reader.read_model(table, number) for number, table in enumerate(models, start=1)
-        ),
-    )
-
-
-def _load_toml(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"--config {path}: the file cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a TOML file: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class _TableReader:
-    path: Path
-    known: Mapping[str, Option]
-
-    def read(self, table: Mapping[str, object], title: str) -> Layer:
-        return {
-            key: self._setting(self._option(key, value, title, self.known), key, value, title)
-            for key, value in table.items()
-        }
-
-    def read_model(self, table: Mapping[str, object], number: int) -> Layer:
-        title = f"[[model]] #{number}"
-        allowed = {name: option for name, option in self.known.items() if option.is_per_model}
-        if "model-id" not in table:
-            raise UsageError(
-                f"{self.path}: {title}: model-id is missing; every [[model]] needs one"
-            )
-        layer = {}
-        for key, value in table.items():
-            if isinstance(value, list):
-                raise UsageError(f"{self.path}: {title} {key}: expected one value, found an array")
-            option = self._option(key, value, title, allowed)
-            layer[key] = self._setting(option, key, value, title)
-        return layer
-
-    def _option(self, key: str, value: object, title: str, known: Mapping[str, Option]) -> Option:
-        if key not in known:
-            noun = "table" if isinstance(value, dict) else "key"
-            if key in self.known:
-                raise UsageError(
-                    f"{self.path}: {title} {key}: not a per-model option; move it to [serve]"
-                )
-            tables = ("serve", "model") if noun == "table" else ()
-            hint = nearest(key, (*known, *tables))
-            raise UsageError(f"{self.path}: {title} {key}: unknown {noun}{hint}")
-        return known[key]
-
-    def _setting(self, option: Option, key: str, value: object, title: str) -> Setting:
-        where = f"{self.path}: {title} {key}"
-        values = self._elements(option, value, where)
-        return Setting(
-            values=tuple(self._check(option, element, where) for element in values),
-            origin=f"{self.path} {title}",
-            is_array=isinstance(value, list),
-        )
-
-    def _elements(self, option: Option, value: object, where: str) -> list[object]:
-        if not isinstance(value, list):
-            if option.is_repeatable:
-                raise UsageError(f"{where}: expected an array, found {toml_type_name(value)}")
-            return [value]
-        if not (option.is_per_model or option.is_repeatable):
-            raise UsageError(f"{where}: expected one value, found an array")
-        if not value:
-            raise UsageError(f"{where}: expected at least one value, found an empty array")
-        return value
-
-    def _check(self, option: Option, value: object, where: str) -> Scalar:
-        if option.is_optional and value == "none":
-            return None
-        try:
-            return option.value_type.check(value)
-        except BadValueError as error:
-            raise UsageError(f"{where}: {error}") from None
+        shown = "***" if option.is_secret else text
+        raise UsageError(f"{_with_value(where, shown)}: {error}") from None

@@ -54,10 +54,15 @@ def find_source(model_id: str, revision: str | None) -> ModelSource:
 
 
 def _classify(model_id: str) -> ModelSource:
-    path = Path(model_id).expanduser()
-    if path.is_dir():
-        return _directory(model_id, path)
-    if path.exists():
+    try:
+        path = Path(model_id).expanduser()
+        if path.is_dir():
+            return _directory(model_id, path)
+        is_file = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no such directory"
+        raise UsageError(f"--model-id {model_id}: {reason}") from None
+    if is_file:
         raise UsageError(f"--model-id {model_id}: expected a directory, found a file")
     if model_id.startswith(_PATH_STARTS):
         raise UsageError(f"--model-id {model_id}: no such directory")

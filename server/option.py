@@ -20,6 +20,8 @@ class Option:
         is_repeatable: several values for one setting (not per model).
         is_optional: the word `none` leaves it unset.
         is_secret: the value is never printed.
+        in_file: the TOML file may hold it.
+        default_note: what an unset value comes to, where the default cannot say it.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Option:
     is_optional: bool = False
     is_secret: bool = False
     in_file: bool = True
+    default_note: str = ""
 
     @property
     def env_name(self) -> str:
@@ -49,6 +52,7 @@ class _Meta:
     is_optional: bool = False
     is_secret: bool = False
     in_file: bool = True
+    default_note: str = ""
 
 
 def opt(
@@ -79,4 +83,5 @@ def option_of(spec: "Field[Any]", *, is_per_model: bool) -> Option:
         is_optional=meta.is_optional,
         is_secret=meta.is_secret,
         in_file=meta.in_file,
+        default_note=meta.default_note,
     )

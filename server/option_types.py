@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+# What undecodable bytes of an argument or a variable become.
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_MAX_DIGITS = 18
+_SWITCH_WORDS = {"true": True, "false": False, "1": True, "0": False}
+
 Scalar = str | int | float | bool | Path | None
 
 
@@ -22,6 +27,11 @@ class ValueType(Protocol):
     @property
     def metavar(self) -> str: ...
 
+    @property
+    def bare_value(self) -> str | None:
+        """What a flag without a value means; None = it needs one."""
+        ...
+
     def parse(self, text: str) -> Scalar:
         """Read a flag or environment value."""
         ...
@@ -31,6 +41,13 @@ class ValueType(Protocol):
         ...
 
 
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise BadValueError(f"expected a path, found no home directory for {path}") from None
+
+
 def toml_type_name(value: object) -> str:
     """TOML's word for the type of a parsed value, with its article."""
     names = {bool: "boolean", int: "integer", float: "float", str: "string", list: "array"}
@@ -38,8 +55,18 @@ def toml_type_name(value: object) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
+class ValuedType:
+    """Base of types whose flags need a value."""
+
+    __slots__ = ()
+
+    @property
+    def bare_value(self) -> str | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntType:
+class IntType(ValuedType):
     """An integer within bounds, both inclusive."""
 
     minimum: int = 0
@@ -48,8 +75,10 @@ class IntType:
 
     def parse(self, text: str) -> int:
         digits = text[1:] if text[:1] in {"-", "+"} else text
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        if not (digits.isascii() and digits.isdigit()):
             raise BadValueError(f"expected an integer, found {text!r}")
+        if len(digits) > _MAX_DIGITS:
+            raise self._out_of_bounds(text)
         return self._bounded(int(text))
 
     def check(self, value: object) -> int:
@@ -59,15 +88,18 @@ class IntType:
 
     def _bounded(self, value: int) -> int:
         if value < self.minimum or (self.maximum is not None and value > self.maximum):
-            upper = "" if self.maximum is None else f" and at most {self.maximum}"
-            raise BadValueError(
-                f"expected an integer of at least {self.minimum}{upper}, found {value}"
-            )
+            raise self._out_of_bounds(str(value))
         return value
+
+    def _out_of_bounds(self, found: str) -> BadValueError:
+        upper = "" if self.maximum is None else f" and at most {self.maximum}"
+        return BadValueError(
+            f"expected an integer of at least {self.minimum}{upper}, found {found}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecondsType:
+class SecondsType(ValuedType):
     """A number of seconds, zero or more."""
 
     metavar: str = "SECONDS"
@@ -99,11 +131,14 @@ class BoolType:
 
     metavar: str = "[true|false]"
 
+    @property
+    def bare_value(self) -> str:
+        return "true"
+
     def parse(self, text: str) -> bool:
-        values = {"true": True, "false": False, "1": True, "0": False}
-        if text.lower() not in values:
+        if text.lower() not in _SWITCH_WORDS:
             raise BadValueError(f"expected true or false, found {text!r}")
-        return values[text.lower()]
+        return _SWITCH_WORDS[text.lower()]
 
     def check(self, value: object) -> bool:
         if not isinstance(value, bool):
@@ -112,14 +147,15 @@ class BoolType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceType:
-    """One of a few words."""
+class ChoiceType(ValuedType):
+    """One of a few words; `metavar` replaces a list too long for a line of help."""
 
     choices: Sequence[str]
+    metavar: str = ""
 
-    @property
-    def metavar(self) -> str:
-        return f"[{'|'.join(self.choices)}]"
+    def __post_init__(self) -> None:
+        if not self.metavar:
+            object.__setattr__(self, "metavar", f"[{'|'.join(self.choices)}]")
 
     def parse(self, text: str) -> str:
         if text not in self.choices:
@@ -133,7 +169,7 @@ class ChoiceType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextType:
+class TextType(ValuedType):
     """Any text; `allow_empty` where the empty text has a meaning of its own."""
 
     metavar: str = "TEXT"
@@ -142,6 +178,8 @@ class TextType:
     def parse(self, text: str) -> str:
         if not text and not self.allow_empty:
             raise BadValueError("expected a value, found an empty one")
+        if _SURROGATES.search(text):
+            raise BadValueError("expected UTF-8")
         return text
 
     def check(self, value: object) -> str:
@@ -151,7 +189,7 @@ class TextType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatternType:
+class PatternType(ValuedType):
     """A text of a certain form, which `expected` names; errors never show the value."""
 
     pattern: str
@@ -170,7 +208,7 @@ class PatternType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathType:
+class PathType(ValuedType):
     """A file system path; `~` is expanded."""
 
     metavar: str = "PATH"
@@ -178,7 +216,9 @@ class PathType:
     def parse(self, text: str) -> Path:
         if not text:
             raise BadValueError("expected a path, found an empty value")
-        return Path(text).expanduser()
+        if "\0" in text:
+            raise BadValueError("expected a path, found a NUL in it")
+        return _expanded(Path(text))
 
     def check(self, value: object) -> Path:
         if not isinstance(value, str):
@@ -187,7 +227,7 @@ class PathType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntOrWordType:
+class IntOrWordType(ValuedType):
     """An integer, or one word that is kept as `None` (for example `auto`)."""
 
     word: str
@@ -201,4 +241,63 @@ class IntOrWordType:
         return None if text == self.word else self.number.parse(text)
 
     def check(self, value: object) -> int | None:
+        if isinstance(value, str) and value != self.word:
+            raise BadValueError(f'expected an integer or "{self.word}", found {value!r}')
         return None if value == self.word else self.number.check(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchType:
+    """`true` or `false` as with `BoolType`, or one more word; kept as the word."""
+
+    word: str
+
+    @property
+    def metavar(self) -> str:
+        return f"[true|false|{self.word}]"
+
+    @property
+    def bare_value(self) -> str:
+        return "true"
+
+    def parse(self, text: str) -> str:
+        lower = text.lower()
+        if lower == self.word:
+            return self.word
+        if lower not in _SWITCH_WORDS:
+            raise BadValueError(f"expected true, false or {self.word}, found {text!r}")
+        return "true" if _SWITCH_WORDS[lower] else "false"
+
+    def check(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if value != self.word:
+            found = repr(value) if isinstance(value, str) else toml_type_name(value)
+            raise BadValueError(f'expected a boolean or "{self.word}", found {found}')
+        return self.word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceListType(ValuedType):
+    """Ordinals of accelerators such as `0,1`, each once; or `auto` for all visible ones."""
+
+    metavar: str = "N,N...|auto"
+
+    def parse(self, text: str) -> str:
+        if text == "auto":
+            return text
+        ordinals = [self._ordinal(part, text) for part in text.split(",")]
+        repeated = next((one for one in ordinals if ordinals.count(one) > 1), None)
+        if repeated is not None:
+            raise BadValueError(f"expected every device once, found {repeated} twice")
+        return ",".join(map(str, ordinals))
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise BadValueError(f'expected a string such as "0,1", found {toml_type_name(value)}')
+        return self.parse(value)
+
+    def _ordinal(self, part: str, text: str) -> int:
+        if not (part.isascii() and part.isdigit() and len(part) <= 4):
+            raise BadValueError(f"expected 'auto' or ordinals such as 0,1, found {text!r}")
+        return int(part)

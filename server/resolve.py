@@ -15,17 +15,23 @@ from pathlib import Path
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError, UsageError
 from infinity_v3.artifacts.host import HostCapabilities
 from infinity_v3.artifacts.layout import MANIFEST_FILE
-from infinity_v3.server.cache_key import cache_key, compile_order
+from infinity_v3.server.cache_key import CompileOrder, cache_key, compile_order
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import ModelConfig
-from infinity_v3.server.model_source import find_source
+from infinity_v3.server.model_source import ModelSource, SourceKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """An artifact directory; `compile_s` is what compiling it cost now, 0 when it was there."""
+    """An artifact directory and what finding it cost.
+
+    Attributes:
+        resolve_s: seconds without those of a compile.
+        compile_s: what compiling it cost now, 0 when it was there.
+    """
 
     path: Path
+    resolve_s: float = 0.0
     compile_s: float = 0.0
 
 
@@ -43,27 +49,43 @@ class Resolver:
         self._host = host
         self._child = child
 
-    def resolve(self, config: ModelConfig) -> Resolved:
+    def check(self, source: ModelSource, config: ModelConfig) -> None:
+        """Refuse what would be compiled in vain, before minutes are spent on another model.
+
+        Raises:
+            InfinityError: no target of that checkpoint would run here.
+        """
+        if source.kind is not SourceKind.ARTIFACT:
+            compile_order(source, config, self._host)
+
+    def resolve(self, source: ModelSource, config: ModelConfig) -> Resolved:
         """The artifact directory of one model.
 
         Raises:
-            UsageError: the value is no source, or a checkpoint and there is no cache for it.
+            UsageError: it is a checkpoint and there is no cache for it.
             InfinityError: compiling failed.
         """
-        source = find_source(config.model_id, config.revision)
-        if source.path is not None and (source.path / MANIFEST_FILE).exists():
+        if source.kind is SourceKind.ARTIFACT and source.path is not None:
             return Resolved(path=source.path)
+        begun_s = time.perf_counter()
         order = compile_order(source, config, self._host)
         folder = self._private_folder()
         key = cache_key(order, self._host)
         out = folder / key
         with _exclusive(folder / f"{key}.lock"):
-            if (out / MANIFEST_FILE).exists():
-                _log.info("model %s: compiled earlier, found in %s", config.model_id, out)
-                return Resolved(path=out)
-            begun_s = time.perf_counter()
-            self._child.run(order, out)
-        return Resolved(path=out, compile_s=time.perf_counter() - begun_s)
+            compile_s = self._compile_once(order, out)
+        return Resolved(
+            path=out, resolve_s=time.perf_counter() - begun_s - compile_s, compile_s=compile_s
+        )
+
+    def _compile_once(self, order: CompileOrder, out: Path) -> float:
+        """Returns the seconds it took; 0 when another start has done it."""
+        if (out / MANIFEST_FILE).exists():
+            _log.info("model %s: compiled earlier, found in %s", order.source.model_id, out)
+            return 0.0
+        begun_s = time.perf_counter()
+        self._child.run(order, out)
+        return time.perf_counter() - begun_s
 
     def _private_folder(self) -> Path:
         cache = self._cache
@@ -97,7 +119,11 @@ def _exclusive(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFailedError(f"{path}: cannot be locked: {error.strerror}") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.info("%s: another server compiles the same; waiting for it", path)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -143,6 +143,8 @@ class Compiled:
 def pipeline(monkeypatch: pytest.MonkeyPatch, sample_artifact: Artifact) -> Compiled:
     compiled = Compiled(sample_artifact)
     monkeypatch.setattr("infinity_v3.compiler.pipeline.compile_model", compiled)
+    # A checkpoint that is nowhere is not to be looked for on the hub.
+    monkeypatch.setattr("infinity_v3.compiler.preflight.is_hub_id", lambda _: False)
     monkeypatch.setattr(commands, "_silence_libraries", lambda: None)
     return compiled
 

@@ -1,6 +1,7 @@
 """The program as a process: exit codes and the one error line."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from infinity_v3.server.config import TOPICS, all_options
 
 pytestmark = pytest.mark.e2e
 
@@ -34,16 +37,12 @@ def error_line(done: "subprocess.CompletedProcess[str]") -> str:
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
-        ((), "--model-id is missing"),
         (("--modl-id", "x"), "did you mean --model-id?"),
-        (("--hf-token", "x"), "--hf-token"),
         (("--model-id", "m", "--port", "x"), "--port x"),
-        (("--model-id",), "--model-id"),
-        (("stray",), "stray"),
-        (("--model-id", "m", "--image-memory-budget-mib", "3"), "unknown option"),
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...], fragment: str) -> None:
+    """The whole table of sentences is in test_config_refusals."""
     done = run(*arguments)
     assert done.returncode == 2
     assert fragment in error_line(done)
@@ -61,22 +60,24 @@ def test_an_answer_that_cannot_be_written_is_one_sentence(argument: str) -> None
     assert error_line(done) == "error: the output could not be written: No space left on device"
 
 
-def test_help_and_version() -> None:
-    done = run("--help")
-    assert done.returncode == 0
-    for fragment in ("Admission:", "--max-queue-tokens", "INFINITY_MAX_QUEUE_TOKENS", "-p,"):
-        assert fragment in done.stdout
+def test_version() -> None:
     version = run("--version")
     assert version.returncode == 0
     assert version.stdout.startswith("infinity_v3 ")
 
 
-def test_help_offers_what_this_release_has() -> None:
-    done = run("-h")
+def test_help_reads_well_in_80_columns() -> None:
+    done = run("-h", COLUMNS="80")
     assert done.returncode == 0
-    assert done.stdout == run("--help").stdout
-    for absent in ("cuda", "tensorrt", "onnx", "splade"):
-        assert absent not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    titles = re.findall(r"^(\w+):$", done.stdout, re.MULTILINE)
+    assert titles == [*TOPICS, "Other"]
+    for option in all_options():
+        found = re.search(rf"^  (?:-p, )?--{option.name} .*$", done.stdout, re.MULTILINE)
+        assert found is not None
+        assert found[0].endswith(" *") is option.is_per_model
+        assert f"[env: {option.env_name}]" in done.stdout
+    assert run("--help", COLUMNS="80").stdout == done.stdout
 
 
 def test_an_empty_key_variable_never_opens_the_server() -> None:
@@ -126,6 +127,21 @@ def test_print_config_opens_no_model() -> None:
     assert "model-id=/nonexistent (command line)\n" in done.stdout
     assert "api-key=*** (env INFINITY_API_KEY)\n" in done.stdout
     assert "hush" not in done.stdout + done.stderr
+
+
+def test_report_for_programs() -> None:
+    done = run("--print-config=json", "--model-id", "m", INFINITY_PROT="1", PORT="81")
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    assert report["serve"]["port"] == {"value": 81, "origin": "env PORT"}
+    assert report["models"][0]["model-id"] == {"value": "m", "origin": "command line"}
+    assert "warning: environment variable INFINITY_PROT" in done.stderr
+
+
+def test_a_short_flag_and_equals_signs() -> None:
+    done = run("--print-config", "-p", "81", "--model-id=m", "--http2", "--json-output=false")
+    for line in ("port=81", "http2=true", "json-output=false"):
+        assert f"{line} (command line)\n" in done.stdout
 
 
 @pytest.fixture

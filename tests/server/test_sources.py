@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from infinity_v3.server.cache_key import CompileOrder, cache_key, compile_order
 from infinity_v3.server.compile_child import CompileChild, scrubbed_environment
 from infinity_v3.server.config import ModelConfig
 from infinity_v3.server.model_source import SourceKind, find_source
-from infinity_v3.server.resolve import Resolver
+from infinity_v3.server.resolve import Resolved, Resolver
 
 
 @pytest.fixture
@@ -36,6 +37,10 @@ def checkpoint(tmp_path: Path) -> Path:
     (folder / "config.json").write_text("{}", encoding="utf-8")
     (folder / "weights.bin").write_bytes(b"w")
     return folder
+
+
+def resolve(resolver: Resolver, config: ModelConfig) -> Resolved:
+    return resolver.resolve(find_source(config.model_id, config.revision), config)
 
 
 def make_artifact(folder: Path) -> Path:
@@ -68,6 +73,9 @@ def test_hub_ids(model_id: str) -> None:
         ("name@sha256:00", "registry reference"),
         ("a/b/c", "hub id"),
         ("a b", "hub id"),
+        ("~nobody-of-that-name/x", "no such directory"),
+        ("x" * 5000, "File name too long"),
+        ("/\0", "no such directory"),
     ],
 )
 def test_sources_that_are_refused(model_id: str, fragment: str) -> None:
@@ -117,16 +125,54 @@ ISA = {cpu.name: set(cpu.isa) for cpu in CPU_CLASSES}
         (ISA["cpu-x86_64-avx512-bf16"], "auto", "cpu-x86_64-avx512-bf16"),
         (ISA["cpu-x86_64-avx512-f32"], "auto", "cpu-x86_64-avx512-f32"),
         (ISA["cpu-x86_64-avx2-f32"], "auto", "cpu-x86_64-avx2-f32"),
-        (ISA["cpu-x86_64-avx2-f32"], "bfloat16", None),
     ],
 )
 def test_one_target_is_compiled(
-    host: HostCapabilities, isa: set[str], dtype: str, target: str | None
+    host: HostCapabilities, isa: set[str], dtype: str, target: str
 ) -> None:
     simulated = replace(host, arch="x86_64", isa=frozenset(isa))
     config = ModelConfig(model_id="org/name", dtype=dtype)
     order = compile_order(find_source("org/name", None), config, simulated)
     assert order.target == target
+
+
+@pytest.mark.parametrize(
+    ("options", "wished"),
+    [
+        ({"dtype": "bfloat16"}, "--dtype bfloat16"),
+        ({"dtype": "float16"}, "--dtype float16"),
+        ({"torch_device": "cuda"}, "--torch-device cuda"),
+        ({"device_id": 0}, "--device-id 0"),
+        ({"backend_device_ids": "0,1"}, "--backend-device-ids 0,1"),
+        ({"enable_fp8_dynamic": True}, "--enable-fp8-dynamic"),
+        ({"backend": "tensorrt", "dtype": "float32"}, "--dtype float32 --backend tensorrt"),
+    ],
+)
+def test_nothing_is_compiled_in_vain(
+    host: HostCapabilities, options: dict[str, Any], wished: str
+) -> None:
+    simulated = replace(host, arch="x86_64", isa=frozenset(ISA["cpu-x86_64-avx2-f32"]))
+    config = ModelConfig(model_id="org/name", **options)
+    with pytest.raises(RefusedError) as caught:
+        compile_order(find_source("org/name", None), config, simulated)
+    assert str(caught.value) == (
+        "--model-id org/name: nothing that infinity-compile builds on this host fits "
+        f"{wished}; targets it builds here: cpu-x86_64-avx2-f32 (float32)"
+    )
+
+
+@pytest.mark.parametrize("backend", ["auto", "aoti", "libtorch"])
+def test_names_of_the_one_backend(host: HostCapabilities, backend: str) -> None:
+    simulated = replace(host, arch="x86_64", isa=frozenset(ISA["cpu-x86_64-avx2-f32"]))
+    config = ModelConfig(model_id="org/name", backend=backend)
+    order = compile_order(find_source("org/name", None), config, simulated)
+    assert order.target == "cpu-x86_64-avx2-f32"
+
+
+def test_an_unknown_backend_is_wrong_usage(host: HostCapabilities) -> None:
+    config = ModelConfig(model_id="org/name", backend="candle")
+    with pytest.raises(UsageError, match=r"--backend candle: unknown engine format.* has: aoti$"):
+        compile_order(find_source("org/name", None), config, host)
 
 
 class RecordingChild(CompileChild):
@@ -147,7 +193,7 @@ def test_a_checkpoint_is_compiled_once(
     child = RecordingChild()
     resolver = Resolver(tmp_path / "cache", host, child)
     config = ModelConfig(model_id=str(checkpoint))
-    found = [resolver.resolve(config) for _ in range(2)]
+    found = [resolve(resolver, config) for _ in range(2)]
     assert found[0].path == found[1].path
     assert found[1].compile_s == 0.0
     assert len(child.orders) == 1
@@ -158,7 +204,7 @@ def test_two_servers_compile_once(checkpoint: Path, tmp_path: Path, host: HostCa
     child = RecordingChild()
     config = ModelConfig(model_id=str(checkpoint))
     threads = [
-        threading.Thread(target=Resolver(tmp_path / "cache", host, child).resolve, args=(config,))
+        threading.Thread(target=resolve, args=(Resolver(tmp_path / "cache", host, child), config))
         for _ in range(4)
     ]
     for thread in threads:
@@ -172,7 +218,7 @@ def test_artifacts_are_served_as_they_are(tmp_path: Path, host: HostCapabilities
     child = RecordingChild()
     path = make_artifact(tmp_path / "a")
     resolver = Resolver(tmp_path / "cache", host, child)
-    resolved = resolver.resolve(ModelConfig(model_id=str(path)))
+    resolved = resolve(resolver, ModelConfig(model_id=str(path)))
     assert (resolved.path, resolved.compile_s) == (path, 0.0)
     assert not (tmp_path / "cache").exists()
 
@@ -182,8 +228,9 @@ def test_another_owners_cache_is_refused(
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4242)
     with pytest.raises(RefusedError, match="directory of your own"):
-        Resolver(tmp_path / "cache", host, RecordingChild()).resolve(
-            ModelConfig(model_id=str(checkpoint))
+        resolve(
+            Resolver(tmp_path / "cache", host, RecordingChild()),
+            ModelConfig(model_id=str(checkpoint)),
         )
 
 
@@ -262,6 +309,6 @@ def test_without_a_home_only_checkpoints_need_a_cache(
 ) -> None:
     resolver = Resolver(None, host, RecordingChild())
     artifact = make_artifact(tmp_path / "artifact")
-    assert resolver.resolve(ModelConfig(model_id=str(artifact))).path == artifact
+    assert resolve(resolver, ModelConfig(model_id=str(artifact))).path == artifact
     with pytest.raises(UsageError, match=r"^--artifact-cache: .* no home directory"):
-        resolver.resolve(ModelConfig(model_id=str(checkpoint)))
+        resolve(resolver, ModelConfig(model_id=str(checkpoint)))
