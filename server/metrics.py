@@ -3,14 +3,15 @@
 Knows nothing of routes; `ModelObserver` is how the runtime reports.
 """
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infinity_v3.runtime.errors import ErrorKind
+from infinity_v3.server.activity import Activity
 from infinity_v3.server.errors import HttpError
 from infinity_v3.server.exchange import Outcome
-from infinity_v3.server.metrics_text import Histogram, Registry
+from infinity_v3.server.metrics_text import Counter, Histogram, Registry
+from infinity_v3.server.process import resident_bytes
 
 if TYPE_CHECKING:
     from infinity_v3.server.served import ServedModel
@@ -31,11 +32,21 @@ FAILURES = (
     "tokenization",
     "validation",
 )
-
-
-def _resident_bytes() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+REJECTIONS = (
+    "auth",
+    "malformed",
+    "payload",
+    "media_type",
+    "empty",
+    "validation",
+    "unsupported_task",
+    "model_not_found",
+    "requests_limit",
+    "tokens_limit",
+    "not_ready",
+    "timeout",
+)
+_UNROUTED = ""  # the model of a request whose model was not found yet
 
 
 class Metrics:
@@ -75,8 +86,10 @@ class Metrics:
             "te_batch_next_tokens", "Tokens of a batch", _TOKENS
         )
         self.registry.gauge("process_resident_memory_bytes", "Resident memory").follow(
-            _resident_bytes
+            resident_bytes
         )
+        self._activities: dict[str, Activity] = {}
+        self._expect_rejections(_UNROUTED)
 
     def _times(self, prefix: str, unit: str) -> tuple[Histogram, Histogram, Histogram, Histogram]:
         def histogram(part: str) -> Histogram:
@@ -84,6 +97,28 @@ class Metrics:
             return self.registry.histogram(name, f"Seconds {unit}", _SECONDS)
 
         return histogram(""), histogram("tokenization"), histogram("queue"), histogram("inference")
+
+    def _rejected(self, model: str, reason: str) -> Counter:
+        return self.registry.counter(
+            "infinity_rejected_total",
+            "Requests refused before inference",
+            model=model,
+            reason=reason,
+        )
+
+    def _expect_rejections(self, model: str) -> None:
+        """Start at zero: the first refusal is an increase, and no traffic adds a series."""
+        for reason in REJECTIONS:
+            self._rejected(model, reason)
+
+    def activity(self, model: str) -> Activity:
+        """What that model, under its public name, did lately."""
+        return self._activities.setdefault(model, Activity())
+
+    def rejections(self, model: str) -> Mapping[str, int]:
+        """Requests refused so far by reason; reasons that never occurred are left out."""
+        totals = {reason: int(self._rejected(model, reason).value) for reason in REJECTIONS}
+        return {reason: total for reason, total in totals.items() if total}
 
     def request_accepted(self, outcome: Outcome) -> None:
         """Count an inference request that passed authentication and parsing."""
@@ -101,18 +136,20 @@ class Metrics:
         ):
             per_request.observe(seconds)
             per_item.observe(seconds, outcome.num_items)
+        self.activity(outcome.model).answered(total_s, outcome.num_items)
 
     def request_refused(self, outcome: Outcome, error: HttpError) -> None:
         """Count an error reply, of any route."""
+        if outcome.is_inference and not outcome.is_counted and error.kind is ErrorKind.EMPTY:
+            # An empty list has no items to accept, yet it was parsed.
+            outcome.is_batch = True
+            self.request_accepted(outcome)
         if error.rejection_label is not None:
-            self.registry.counter(
-                "infinity_rejected_total",
-                "Requests refused before inference",
-                model=outcome.model,
-                reason=error.rejection_label,
-            ).add()
+            self._rejected(outcome.model, error.rejection_label).add()
         if outcome.is_counted and error.failure_label is not None:
             self._failures[error.failure_label].add()
+        if outcome.model:
+            self.activity(outcome.model).refused()
 
     def request_dropped(self, outcome: Outcome) -> None:
         """Count a request whose client left."""
@@ -122,6 +159,7 @@ class Metrics:
     def follow_model(self, model: "ServedModel") -> None:
         """Publish what is loaded and how busy it is."""
         gauge, service, name = self.registry.gauge, model.service, model.name
+        self._expect_rejections(name)
         tokens = gauge("infinity_queue_tokens", "Admitted unfinished tokens", model=name)
         tokens.follow(lambda: service.stats().num_pending_tokens)
         limit = gauge("infinity_queue_tokens_limit", "Limit of admitted tokens", model=name)
@@ -152,6 +190,7 @@ class ModelObserver:
     ) -> None:
         registry = metrics.registry
         self._metrics = metrics
+        self._activity = metrics.activity(model)
         self._max_batch_tokens = max_batch_tokens
         bounds = [bound for bound in _TOKENS if bound <= max_input_tokens]
         self._lengths = registry.histogram("te_request_input_length", "Tokens of an item", bounds)
@@ -171,12 +210,15 @@ class ModelObserver:
     def batch_formed(self, *, num_items: int, num_tokens: int) -> None:
         self._metrics.batch_sizes.observe(num_items)
         self._metrics.batch_tokens.observe(num_tokens)
-        self._occupancy.observe(num_tokens / self._max_batch_tokens)
+        occupancy = num_tokens / self._max_batch_tokens
+        self._occupancy.observe(occupancy)
+        self._activity.batch_formed(num_items, occupancy)
 
     def batch_finished(self, *, engine_s: float, num_tokens: int, num_folded_tokens: int) -> None:
         self._engine_s.observe(engine_s)
         self._tokens.add(num_tokens)
         self._folded_tokens.add(num_folded_tokens)
+        self._activity.batch_finished(num_tokens, engine_s)
 
     def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None:
         self._lengths.observe(num_tokens)

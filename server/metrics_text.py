@@ -35,6 +35,10 @@ class Counter:
         with self._lock:
             self._value += amount
 
+    @property
+    def value(self) -> float:
+        return self._value
+
     def render(self, name: str, labels: str) -> Iterator[str]:
         yield _sample(name, labels, self._value)
 
@@ -63,6 +67,13 @@ class Histogram:
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
         self._lock = Lock()
+
+    def extend(self, bounds: Sequence[float]) -> None:
+        """Add the buckets above the last one; observations made before stay beyond all of them."""
+        with self._lock:
+            more = tuple(bound for bound in bounds if bound > self._bounds[-1])
+            self._bounds += more
+            self._counts[-1:-1] = [0] * len(more)
 
     def observe(self, value: float, times: int = 1) -> None:
         with self._lock:
@@ -113,6 +124,7 @@ class Registry:
     ) -> Histogram:
         series = self._series(name, "histogram", help_text, labels, lambda: Histogram(bounds))
         assert isinstance(series, Histogram), f"{name} is two kinds of metric; this is a bug"
+        series.extend(bounds)
         return series
 
     def _series(

@@ -11,3 +11,9 @@ def seconds_since_process_start() -> float:
     start_ticks = int(stat.rpartition(")")[2].split()[19])
     started_s = start_ticks / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)
+
+
+def resident_bytes() -> int:
+    """Memory of the process that is in RAM now."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -1,5 +1,6 @@
 """Routes about the server itself: probes, /info, /metrics, /docs and the OpenAPI document."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -8,12 +9,12 @@ import orjson
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.endpoint import require_loaded
-from infinity_v3.server.errors import HttpError
+from infinity_v3.server.endpoint import RETRY_NOT_READY_S, require_loaded
 from infinity_v3.server.exchange import Exchange, Reply
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.metrics_text import CONTENT_TYPE
 from infinity_v3.server.negotiation import reply_media_type
+from infinity_v3.server.pages import page
 from infinity_v3.server.product import product_version
 from infinity_v3.server.replies import Encoder
 from infinity_v3.server.served import ServedModel
@@ -28,7 +29,7 @@ def health(context: ServerContext, exchange: Exchange) -> Reply:
     """200 while the engines are up, also in overload and while draining."""
     if context.phase() in {Phase.READY, Phase.DRAINING}:
         return Reply()
-    raise HttpError(ErrorKind.UNHEALTHY, "unhealthy")
+    return _unhealthy({})
 
 
 def ready(context: ServerContext, exchange: Exchange) -> Reply:
@@ -36,13 +37,14 @@ def ready(context: ServerContext, exchange: Exchange) -> Reply:
     phase, models = context.phase(), context.model_phases()
     if phase is Phase.READY:
         return Reply(body=orjson.dumps({"status": "ready", "models": models}))
-    body = {
-        "error": "unhealthy",
-        "error_type": ErrorKind.UNHEALTHY.value,
-        "status": phase.value,
-        "models": models,
-    }
-    return Reply(status=503, body=orjson.dumps(body), headers=(("retry-after", "2"),))
+    return _unhealthy({"status": phase.value, "models": models})
+
+
+def _unhealthy(more: Mapping[str, object]) -> Reply:
+    """A probe's 503: an answer like any other, not a refused request."""
+    body = {"error": "unhealthy", "error_type": ErrorKind.UNHEALTHY.value, **more}
+    headers = (("retry-after", str(RETRY_NOT_READY_S)),)
+    return Reply(status=503, body=orjson.dumps(body), headers=headers, may_compress=False)
 
 
 def info(context: ServerContext, exchange: Exchange) -> Reply:
@@ -102,18 +104,7 @@ def metrics(context: ServerContext, exchange: Exchange) -> Reply:
 
 def docs(context: ServerContext, exchange: Exchange) -> Reply:
     """The interactive page; it loads nothing from anywhere else."""
-    from importlib.resources import files
-
-    page = files("infinity_v3.server").joinpath("static", "docs.html").read_bytes()
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        "connect-src 'self'"
-    )
-    return Reply(
-        body=page,
-        content_type="text/html; charset=utf-8",
-        headers=(("content-security-policy", policy),),
-    )
+    return page("docs.html")
 
 
 def openapi(context: ServerContext, exchange: Exchange) -> Reply:
