@@ -47,6 +47,7 @@ class Precision(str, Enum):
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
     INT8 = "int8"
+    FP8_DYNAMIC = "fp8-dynamic"
 
 
 class PoolingMode(str, Enum):
@@ -185,12 +186,34 @@ class PairTemplate:
     is_document_first: bool = False
 
 
+TemplateValue = str | bool | int | float | None
+"""What a chat template may be given beside the messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTemplate:
+    """How a conversation becomes one text, to which the tokenizer adds no special tokens.
+
+    Attributes:
+        file: the template, in the language of Jinja.
+        variables: what it is given beside the messages: special tokens by role, and options.
+        takes_text: the content of a message may be a text.
+        takes_parts: it may be a list of parts.
+    """
+
+    file: str
+    variables: Mapping[str, TemplateValue]
+    takes_text: bool
+    takes_parts: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
     """How texts become tokens.
 
     `special_tokens`: "template" when the tokenizer's post-processor adds them, else "none".
     `pair_template`: None = pairs are the tokenizer's own.
+    `chat_template`: None = conversations cannot be read.
     """
 
     file: str
@@ -198,7 +221,7 @@ class Tokenizer:
     special_tokens: str
     truncation_side: str
     pair_template: PairTemplate | None = None
-    chat_template: str | None = None
+    chat_template: ChatTemplate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from infinity_v3.artifacts.graph_rules import check_graph
 from infinity_v3.artifacts.head_rules import check_heads
 from infinity_v3.artifacts.layout import FOLDERS
 from infinity_v3.artifacts.manifest import (
+    ChatTemplate,
     FileEntry,
     KeptProgram,
     Manifest,
@@ -112,6 +113,17 @@ def _check_tokenizer(tokenizer: Tokenizer, files: Mapping[str, FileEntry], at: L
     check_at_least(1, tokenizer.length.max_tokens, at.key("length").key("max_tokens"))
     check_choice(tokenizer.special_tokens, ("template", "none"), at.key("special_tokens"))
     check_choice(tokenizer.truncation_side, ("left", "right"), at.key("truncation_side"))
+    if tokenizer.chat_template is not None:
+        _check_chat_template(tokenizer.chat_template, files, at.key("chat_template"))
+
+
+def _check_chat_template(
+    template: ChatTemplate, files: Mapping[str, FileEntry], at: Location
+) -> None:
+    _check_below("tokenizer/", template.file, at.key("file"))
+    _check_listed(template.file, files, at.key("file"))
+    if not template.takes_text and not template.takes_parts:
+        raise at.key("takes_parts").refuse("expected true where takes_text is false, found false")
 
 
 def _check_weights(manifest: Manifest, files: Mapping[str, FileEntry], at: Location) -> None:

@@ -28,7 +28,7 @@ class DeviceChoice(str, Enum):
 
 
 class DtypeChoice(str, Enum):
-    """Precisions a user may ask for; `AUTO` takes the fastest, and never int8."""
+    """Precisions a user may ask for; `AUTO` takes the fastest, and never int8 or FP8."""
 
     AUTO = "auto"
     FLOAT32 = "float32"
@@ -52,6 +52,8 @@ class TargetRequest:
     device: DeviceChoice = DeviceChoice.AUTO
     dtype: DtypeChoice = DtypeChoice.AUTO
     backend: BackendChoice = BackendChoice.AUTO
+    fp8_dynamic: bool = False
+    """Ask for the dynamic-FP8 target; `dtype` narrows nothing then."""
     allow_newer_torch: bool = False
     """Accept a newer torch minor than the one that built the engine; it needs a smoke run first."""
 
@@ -68,13 +70,21 @@ class Selection:
 
 _DEVICE_ORDER = (Device.CUDA, Device.CPU)
 _BACKEND_ORDER = (Backend.TENSORRT, Backend.AOTI, Backend.ONNX)
-_PRECISION_ORDER = (Precision.BFLOAT16, Precision.FLOAT16, Precision.FLOAT32, Precision.INT8)
+_PRECISION_ORDER = (
+    Precision.BFLOAT16,
+    Precision.FLOAT16,
+    Precision.FLOAT32,
+    Precision.INT8,
+    Precision.FP8_DYNAMIC,
+)
+_NEVER_BY_ITSELF = frozenset({Precision.INT8, Precision.FP8_DYNAMIC})
 # Half precision in float16 is emulated on most CPUs: there it comes after float32.
 _CPU_PRECISION_ORDER = (
     Precision.BFLOAT16,
     Precision.FLOAT32,
     Precision.FLOAT16,
     Precision.INT8,
+    Precision.FP8_DYNAMIC,
 )
 _ISA_ORDER = ("amx_tile", "avx512_bf16", "avx512f", "avx2")
 
@@ -138,14 +148,16 @@ def _requested(manifest: Manifest, request: TargetRequest) -> list[Target]:
         for target in manifest.targets
         if request.device in (DeviceChoice.AUTO, target.device.value)
         and request.backend in (BackendChoice.AUTO, target.backend.value)
-        and _is_dtype(target.precision, request.dtype)
+        and _is_precision(target.precision, request)
     ]
 
 
-def _is_dtype(precision: Precision, dtype: DtypeChoice) -> bool:
-    if dtype == DtypeChoice.AUTO:
-        return precision is not Precision.INT8
-    return precision.value == dtype
+def _is_precision(precision: Precision, request: TargetRequest) -> bool:
+    if request.fp8_dynamic:
+        return precision is Precision.FP8_DYNAMIC
+    if request.dtype == DtypeChoice.AUTO:
+        return precision not in _NEVER_BY_ITSELF
+    return precision.value == request.dtype
 
 
 def _preference(target: Target) -> tuple[int, int, int, int, str]:
@@ -220,8 +232,9 @@ def _names(members: frozenset[Device] | frozenset[Backend]) -> str:
 
 
 def _not_compiled(manifest: Manifest, request: TargetRequest) -> RefusedError:
+    dtype = Precision.FP8_DYNAMIC if request.fp8_dynamic else DtypeChoice(request.dtype)
     asked = (
-        ("dtype", DtypeChoice(request.dtype).value),
+        ("dtype", dtype.value),
         ("device", DeviceChoice(request.device).value),
         ("backend", BackendChoice(request.backend).value),
     )

@@ -34,11 +34,13 @@ READ_NAMES = (
     "chat_template.json",
     "artifact.metadata",
 )
+TEMPLATE_NAMES = "additional_chat_templates/*.jinja"
 MODULE_FOLDERS = "[0-9]*_*"
 MODULE_NAMES = (CONFIG, WEIGHTS)
 
 HUB_PATTERNS = (
     *READ_NAMES,
+    TEMPLATE_NAMES,
     WEIGHTS,
     WEIGHTS_INDEX,
     "model-*.safetensors",
@@ -75,9 +77,10 @@ def find_files(folder: Path) -> CheckpointFiles:
     weights = _weight_files(folder)
     modules = _module_files(folder)
     named = {path.name for pattern in READ_NAMES for path in folder.glob(pattern) if path.is_file()}
+    templates = {path.relative_to(folder).as_posix() for path in folder.glob(TEMPLATE_NAMES)}
     index = {WEIGHTS_INDEX} if weights != (WEIGHTS,) else set()
     return CheckpointFiles(
-        read=tuple(sorted({*named, *weights, *index, *modules})),
+        read=tuple(sorted({*named, *templates, *weights, *index, *modules})),
         weights=weights,
         module_weights=tuple(name for name in modules if name.endswith(WEIGHTS)),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.manifest import (
     Backend,
+    ChatTemplate,
     Device,
     FileEntry,
     Graph,
@@ -109,7 +110,19 @@ def _tokenizer(plan: CompilePlan) -> Tokenizer:
         special_tokens="template" if files.num_special_tokens else "none",
         truncation_side=files.truncation_side,
         pair_template=plan.task.pair_template,
-        chat_template=CHAT_TEMPLATE_FILE if files.chat_template else None,
+        chat_template=_chat_template(plan),
+    )
+
+
+def _chat_template(plan: CompilePlan) -> ChatTemplate | None:
+    found = plan.conversation
+    if found is None:
+        return None
+    return ChatTemplate(
+        file=CHAT_TEMPLATE_FILE,
+        variables=found.variables,
+        takes_text=found.takes_text,
+        takes_parts=found.takes_parts,
     )
 
 

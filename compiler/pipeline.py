@@ -34,6 +34,11 @@ from infinity_v3.compiler.tokenizer import (
 from infinity_v3.compiler.tokenizer_copy import copy_tokenizer
 from infinity_v3.compiler.verify import refuse_failed, verify_target
 from infinity_v3.model_specs.classifier_head import stored_label_count
+from infinity_v3.model_specs.conversation_template import (
+    ConversationTemplate,
+    conversation_template,
+    conversation_warnings,
+)
 from infinity_v3.model_specs.hub_config import HubConfig, read_hub_config
 from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.length_limit import LengthLimit, length_limit
@@ -57,6 +62,7 @@ class CompilePlan:
     task: Task
     limit: LengthLimit
     targets: tuple[CpuTarget, ...]
+    conversation: ConversationTemplate | None
     tokenizer_warnings: tuple[str, ...]
 
     @property
@@ -90,7 +96,7 @@ def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
         plan = plan_compile(request, progress)
         for warning in plan.warnings:
             progress.note(f"warning: {warning}")
-        copy_tokenizer(plan.config, writer.stage)
+        copy_tokenizer(plan.config, writer.stage, plan.conversation)
         limit_threads(request)
         # Before the build, which takes minutes: what transformers cannot run is refused here.
         reference = compute_reference(plan, progress)
@@ -140,6 +146,7 @@ def make_plan(
     refuse_beyond_weights(checkpoint, model.file, tables)
     num_labels = stored_label_count({name: t.shape for name, t in checkpoint.tensors.items()})
     kind = resolve_kind(config, spec, request.asked_kind, num_labels)
+    conversation = conversation_template(config)
     return CompilePlan(
         checkpoint=checkpoint,
         config=config,
@@ -148,7 +155,11 @@ def make_plan(
         task=make_task(config, spec, kind, request, num_labels),
         limit=length_limit(config, spec, request.max_sequence_length),
         targets=targets,
-        tokenizer_warnings=_tokenizer_warnings(config),
+        conversation=conversation,
+        tokenizer_warnings=(
+            *_tokenizer_warnings(config),
+            *conversation_warnings(config, conversation),
+        ),
     )
 
 

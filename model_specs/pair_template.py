@@ -46,11 +46,22 @@ def chat_pair_template(config: HubConfig) -> PairTemplate | None:
             content.
     """
     for template in config.tokenizer.templates:
-        if all(re.search(rf"(['\"]){role}\1", template.source) for role in _ROLES):
+        if names_pair_roles(template):
             found = _pair_template(config, template)
             if found is not None:
                 return found
     return None
+
+
+def names_pair_roles(template: ChatTemplate) -> bool:
+    """Whether it speaks of the roles "query" and "document"."""
+    return all(re.search(rf"(['\"]){role}\1", template.source) for role in _ROLES)
+
+
+def stated_variables(config: HubConfig) -> Mapping[str, object]:
+    """What the checkpoint says that its template is given beside the messages."""
+    stated = config.sentence.template_variables if config.sentence else {}
+    return {key: value for key, value in stated.items() if key not in _NO_VARIABLES}
 
 
 def prompt_warnings(config: HubConfig, template: PairTemplate | None) -> tuple[str, ...]:
@@ -123,9 +134,8 @@ def _render(
 
 def _variables(config: HubConfig) -> Mapping[str, object]:
     """Checkpoints of sentence-transformers state them; others are asked to answer at once."""
-    stated = config.sentence.template_variables if config.sentence else {}
     usual = {"add_generation_prompt": config.modules is None, "tools": None, "documents": None}
-    return {**usual, **{key: stated[key] for key in stated if key not in _NO_VARIABLES}}
+    return {**usual, **stated_variables(config)}
 
 
 def _split(template: ChatTemplate, text: str, marks: Sequence[str]) -> PairTemplate:

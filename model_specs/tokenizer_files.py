@@ -18,6 +18,7 @@ _CONFIG_FILE = "tokenizer_config.json"
 _SPECIALS_FILE = "special_tokens_map.json"
 _TEMPLATE_FILE = "chat_template.jinja"
 _OLD_TEMPLATE_FILE = "chat_template.json"
+_MORE_TEMPLATES = "additional_chat_templates/*.jinja"
 _TEMPLATE_KEY = "chat_template"
 _DEFAULT_TEMPLATE = "default"
 MAX_TEMPLATE_BYTES = 256 * 1024
@@ -28,10 +29,14 @@ _MAX_MODEL_LENGTH = 10**40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTemplate:
-    """A template of conversations; `file` is where it is written."""
+    """A template of conversations; `file` is where it is written.
+
+    `is_default`: transformers takes it where none is asked for by its name.
+    """
 
     file: Path
     source: str
+    is_default: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +47,8 @@ class TokenizerFiles:
         tokenizer: tokenizer.json.
         companions: of tokenizer_config.json, special_tokens_map.json and chat_template.jinja those
             present.
-        chat_template: chat_template.jinja, when present.
-        templates: every chat template, the default one first: of chat_template.jinja, else of
-            tokenizer_config.json, else of chat_template.json.
+        templates: every chat template, the default one first: of chat_template.jinja and the folder
+            of additional ones, else of tokenizer_config.json, else of chat_template.json.
         special_tokens: spelling by role, e.g. "mask_token", as the configuration names them.
         truncation_side: "right" or "left".
         model_max_length: limit in tokens that tokenizer_config.json states, None when none is
@@ -55,13 +59,17 @@ class TokenizerFiles:
 
     tokenizer: Path
     companions: tuple[Path, ...]
-    chat_template: Path | None
     templates: tuple[ChatTemplate, ...]
     special_tokens: Mapping[str, str]
     truncation_side: str
     model_max_length: int | None
     num_special_tokens: int
     lowers_case: bool
+
+    @property
+    def default_template(self) -> ChatTemplate | None:
+        """The template of conversations, None without one."""
+        return next((template for template in self.templates if template.is_default), None)
 
 
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:
@@ -81,11 +89,9 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     config = _read_config(folder / _CONFIG_FILE)
     names = (_CONFIG_FILE, _SPECIALS_FILE, _TEMPLATE_FILE)
     companions = tuple(folder / name for name in names if is_present(folder / name))
-    chat_template = folder / _TEMPLATE_FILE
     return TokenizerFiles(
         tokenizer=tokenizer,
         companions=companions,
-        chat_template=chat_template if chat_template in companions else None,
         templates=_read_templates(folder, config),
         special_tokens=_read_special_tokens(_read_config(folder / _SPECIALS_FILE))
         | _read_special_tokens(config),
@@ -110,9 +116,13 @@ def _read_config(file: Path) -> JsonObject:
 
 
 def _read_templates(folder: Path, config: JsonObject) -> tuple[ChatTemplate, ...]:
-    file = folder / _TEMPLATE_FILE
-    if is_present(file):
-        return (ChatTemplate(file=file, source=_read_template(file)),)
+    files = [file for file in (folder / _TEMPLATE_FILE,) if is_present(file)]
+    files += sorted(folder.glob(_MORE_TEMPLATES))
+    if files:
+        return tuple(
+            ChatTemplate(file=file, source=_read_template(file), is_default=file.parent == folder)
+            for file in files
+        )
     return _templates_in(config) or _templates_in(_read_config(folder / _OLD_TEMPLATE_FILE))
 
 
@@ -135,13 +145,17 @@ def _templates_in(config: JsonObject) -> tuple[ChatTemplate, ...]:
             for entry in config.children(_TEMPLATE_KEY)
         }
         names = sorted(named, key=lambda name: name != _DEFAULT_TEMPLATE)
-        sources = [named[name] for name in names]
     else:
-        sources = [config.text(_TEMPLATE_KEY) or ""]
+        named = {_DEFAULT_TEMPLATE: config.text(_TEMPLATE_KEY) or ""}
+        names = [_DEFAULT_TEMPLATE]
     return tuple(
-        ChatTemplate(file=config.file, source=_checked_source(config.file, source))
-        for source in sources
-        if source
+        ChatTemplate(
+            file=config.file,
+            source=_checked_source(config.file, named[name]),
+            is_default=name == _DEFAULT_TEMPLATE,
+        )
+        for name in names
+        if named[name]
     )
 
 

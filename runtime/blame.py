@@ -3,10 +3,21 @@
 Knows nothing of what can be wrong.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from infinity_v3.runtime.errors import ITEMS_FIELD, SOURCE_FIELD, InferenceError
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+def first_positions(items: Sequence[Item]) -> dict[Item, int]:
+    """Each different item and where it first stands, in that order."""
+    first: dict[Item, int] = {}
+    for position, item in enumerate(items):
+        first.setdefault(item, position)
+    return first
 
 
 @contextmanager

@@ -10,13 +10,14 @@ from infinity_v3.runtime.model_info import ModelInfo
 EMBED, EMBED_TOKENS, EMBED_SPARSE = "embed", "embed_all", "embed_sparse"
 SIMILARITY, RERANK = "similarity", "rerank"
 CLASSIFY, CLASSIFY_TOKENS = "classify", "token_classify"
+SCORE = "score"
 TOKENIZE = "tokenize"
 
 _BY_KIND = {
-    Kind.EMBEDDING: (EMBED, SIMILARITY),
+    Kind.EMBEDDING: (EMBED, SIMILARITY, SCORE),
     Kind.SPARSE: (EMBED_SPARSE,),
     Kind.LATE_INTERACTION: (EMBED, EMBED_TOKENS),
-    Kind.RERANKER: (RERANK, CLASSIFY),
+    Kind.RERANKER: (RERANK, CLASSIFY, SCORE),
     Kind.CLASSIFIER: (CLASSIFY,),
     Kind.TOKEN_CLASSIFIER: (CLASSIFY_TOKENS,),
 }
@@ -87,6 +88,15 @@ def check_can_rank(info: ModelInfo) -> None:
     _require(info, RERANK, "model is not a re-ranker model")
 
 
+def check_can_score(info: ModelInfo) -> None:
+    """Refuse models that neither score pairs nor give vectors to compare.
+
+    Raises:
+        InferenceError: BACKEND, code unsupported_task.
+    """
+    _require(info, SCORE, "Model is neither a re-ranker model nor an embedding model")
+
+
 def check_can_classify(info: ModelInfo) -> None:
     """Refuse models without labels for texts.
 
@@ -103,6 +113,20 @@ def check_can_classify_tokens(info: ModelInfo) -> None:
         InferenceError: BACKEND, code unsupported_task.
     """
     _require(info, CLASSIFY_TOKENS, "Model is not a token classification model")
+
+
+def check_can_converse(info: ModelInfo) -> None:
+    """Refuse models that make no text of a conversation.
+
+    Raises:
+        InferenceError: BACKEND, code unsupported_task.
+    """
+    if not info.has_chat_template:
+        raise no_chat_template()
+
+
+def no_chat_template() -> InferenceError:
+    return _unsupported("the artifact has no chat template: it takes no conversations")
 
 
 def _require(info: ModelInfo, capability: str, message: str) -> None:

@@ -3,10 +3,13 @@
 Knows nothing of queues.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
-from infinity_v3.runtime.requests import ClassifyInput, TextPair
+from infinity_v3.runtime.requests import ClassifyInput, Conversation, TextPair
+
+MAX_MESSAGES = 1024
+"""Templates may go over all messages for each of them."""
 
 
 def check_items(items: Sequence[ClassifyInput], *, has_prompt_name: bool) -> None:
@@ -17,15 +20,27 @@ def check_items(items: Sequence[ClassifyInput], *, has_prompt_name: bool) -> Non
     """
     check_count(len(items))
     for position, item in enumerate(items):
-        if isinstance(item, TextPair):
-            check_pair(item, position)
-        elif not item:
-            raise empty_item(position)
-        if isinstance(item, str):
-            check_text(item, position)
-        elif has_prompt_name:
-            what = "dual inputs" if isinstance(item, TextPair) else "token ids"
-            raise prompt_refused(what, position)
+        _check_item(item, position)
+        if has_prompt_name and not isinstance(item, str):
+            raise prompt_refused(_NOUNS[type(item)], position)
+
+
+_NOUNS: Mapping[type, str] = {
+    TextPair: "dual inputs",
+    Conversation: "conversations",
+    tuple: "token ids",
+}
+
+
+def _check_item(item: ClassifyInput, position: int) -> None:
+    if isinstance(item, TextPair):
+        check_pair(item, position)
+    elif isinstance(item, Conversation):
+        check_conversation(item, position)
+    elif not item:
+        raise empty_item(position)
+    elif isinstance(item, str):
+        check_text(item, position)
 
 
 def check_count(num_items: int) -> None:
@@ -49,6 +64,21 @@ def check_pair(pair: TextPair, position: int) -> None:
         raise empty_item(position)
     check_text(pair.query, position)
     check_text(pair.document, position)
+
+
+def check_conversation(conversation: Conversation, position: int) -> None:
+    """Refuse a conversation of no or too many messages, and what is not valid Unicode.
+
+    Raises:
+        InferenceError: EMPTY or VALIDATION.
+    """
+    if not conversation.messages:
+        raise empty_item(position)
+    if len(conversation.messages) > MAX_MESSAGES:
+        message = f"`{ITEMS_FIELD}` must have at most {MAX_MESSAGES} messages per conversation"
+        raise invalid_value(message, position, field=ITEMS_FIELD)
+    for text in conversation.texts:
+        check_text(text, position)
 
 
 def check_text(text: str, position: int | None, *, field: str = ITEMS_FIELD) -> None:

@@ -86,9 +86,23 @@ class Dispatcher:
         Raises:
             InferenceError: refused, failed, or its deadline passed.
         """
+        self.admit(sum(text.num_tokens for text in encoded))
+        return await self.finish(self.queue(encoded, schedule, readout))
+
+    def admit(self, num_tokens: int) -> None:
+        """Count the tokens of items that are queued next, without anything in between.
+
+        Raises:
+            InferenceError: refused.
+        """
         if self._is_aborted:
             raise not_ready("the server is going down")
-        self._admission.admit_tokens(sum(text.num_tokens for text in encoded))
+        self._admission.admit_tokens(num_tokens)
+
+    def queue(
+        self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout
+    ) -> PendingRequest:
+        """Hand admitted items over to the engine thread; `finish` or `forget` has to follow."""
         order = WorkOrder(
             readout=readout,
             arrival_s=time.monotonic(),
@@ -97,8 +111,21 @@ class Dispatcher:
         )
         pending = PendingRequest(encoded, order, self._admission, self._observer, self._pending)
         self._worker.submit(pending.items)
-        await self._wait(pending, schedule.deadline_s)
         return pending
+
+    async def finish(self, pending: PendingRequest) -> PendingRequest:
+        """Wait until a queued request has ended.
+
+        Raises:
+            InferenceError: it failed, or its deadline passed.
+        """
+        await self._wait(pending, pending.deadline_s)
+        return pending
+
+    def forget(self, pending: PendingRequest) -> None:
+        """Drop what of a queued request nobody waits for."""
+        self._drop_queued(pending)
+        pending.retire()
 
     def stats(self) -> ServiceStats:
         """A snapshot of load, for metrics and status pages."""
@@ -155,8 +182,7 @@ class Dispatcher:
         try:
             await pending.future
         except (asyncio.CancelledError, InferenceError):
-            self._drop_queued(pending)
-            pending.retire()
+            self.forget(pending)
             raise
         finally:
             if timer is not None:

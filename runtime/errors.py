@@ -64,3 +64,7 @@ class InferenceError(Exception):
         self.field = field
         self.limit = limit
         self.retry_after_s = retry_after_s
+
+
+class DisbandedError(Exception):
+    """A request was not run because another one, with which it stood or fell, was refused."""

@@ -22,6 +22,7 @@ from infinity_v3.runtime.batch_sizes import (
     resolve_sizes,
 )
 from infinity_v3.runtime.capabilities import capabilities_of
+from infinity_v3.runtime.chat_template import ChatRenderer
 from infinity_v3.runtime.engine import (
     Engine,
     EngineError,
@@ -120,7 +121,7 @@ def load_model(
         main_output=output.name,
         heads=manifest.heads,
         measured_tokens_per_s=measured.tokens_per_s,
-        notes=sizes.notes,
+        notes=(*sizes.notes, *output.notes),
         seconds=timer.seconds,
     )
 
@@ -150,16 +151,29 @@ def _open(
 
 def _read_tokenizer(artifact: Artifact, max_input_tokens: int) -> TextTokenizer:
     manifest = artifact.manifest
-    path = artifact.path / manifest.tokenizer.file
+    path, chat = artifact.path / manifest.tokenizer.file, _read_chat_template(artifact)
     try:
         return TextTokenizer.from_file(
             path,
             vocab_size=manifest.model.vocab_size,
             max_input_tokens=max_input_tokens,
             pair_template=manifest.tokenizer.pair_template,
+            chat=chat,
         )
     except Exception as error:  # the tokenizers library raises no narrower type
         raise RefusedError(f"{path}: expected a tokenizer.json, found: {error}") from error
+
+
+def _read_chat_template(artifact: Artifact) -> ChatRenderer | None:
+    facts = artifact.manifest.tokenizer.chat_template
+    if facts is None:
+        return None
+    try:
+        return ChatRenderer.from_file(artifact.path, facts)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError(
+            f"{artifact.path / facts.file}: expected a chat template, found: {error}"
+        ) from None
 
 
 def _num_fixed_tokens(manifest: Manifest, tokenizer: TextTokenizer) -> int:
@@ -229,5 +243,6 @@ def _describe(
         capabilities=capabilities_of(
             manifest.kind, has_token_output=has_output(manifest, HIDDEN_OUTPUT)
         ),
+        has_chat_template=manifest.tokenizer.chat_template is not None,
         source_revision=manifest.source.revision,
     )

@@ -22,7 +22,8 @@ class ModelInfo:
         labels: names of the scores, in the order of class ids; empty where nothing is scored.
         problem_type: as the checkpoint states it, if it does.
         capabilities: subset of "embed", "embed_all", "embed_sparse", "similarity", "rerank",
-            "classify", "token_classify", "tokenize".
+            "score", "classify", "token_classify", "tokenize".
+        has_chat_template: conversations can be read.
         source_revision: commit of the checkpoint, if it had one.
     """
 
@@ -45,4 +46,5 @@ class ModelInfo:
     problem_type: str | None = None
     prompt_names: tuple[str, ...]
     capabilities: frozenset[str]
+    has_chat_template: bool = False
     source_revision: str | None

@@ -34,12 +34,14 @@ class MainOutput:
         width: components of one vector; None where the model gives no vectors.
         pooling: modes in use, concatenated in this order; empty where nothing is pooled.
         labels: names of the logits, in their order.
+        notes: a sentence for a wish that has no meaning here.
     """
 
     name: str
     width: int | None
     pooling: tuple[PoolingMode, ...]
     labels: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def resolve_output(manifest: Manifest, wanted: PoolingMode | None) -> MainOutput:
@@ -56,12 +58,18 @@ def resolve_output(manifest: Manifest, wanted: PoolingMode | None) -> MainOutput
     name, modes = _choose_pooling(manifest, wanted)
     width = _width_of(manifest, name)
     is_labelled = manifest.kind in _LABELLED
+    ignored = f"--pooling: has no meaning for this {_words(manifest.kind)} model; ignored"
     return MainOutput(
         name=name,
         width=width if manifest.kind in _WITH_VECTORS else None,
         pooling=modes,
         labels=_resolve_labels(manifest, name, width) if is_labelled else (),
+        notes=(ignored,) if wanted is not None and not modes else (),
     )
+
+
+def _words(kind: Kind) -> str:
+    return kind.value.replace("_", " ")
 
 
 def has_output(manifest: Manifest, name: str) -> bool:
@@ -75,7 +83,7 @@ def _choose_pooling(
     """Name of the output and the modes behind it."""
     name, pooling = _main_output(manifest), manifest.heads.pooling
     if pooling is None:
-        if wanted is not None:
+        if wanted is not None and manifest.kind not in _LABELLED:
             raise UsageError(f"--pooling {wanted.value}: artifact {manifest.name} pools nothing")
         return name, ()
     if wanted is None or pooling.modes == (wanted,):
@@ -104,10 +112,13 @@ def _missing_pooling(manifest: Manifest, wanted: PoolingMode) -> str:
     names += [mode.value for mode in pooling.alternatives]
     repository = manifest.source.repository
     source = "CHECKPOINT" if repository == LOCAL_SOURCE else repository
+    # Sparse vectors stand alone: the compiler takes splade beside no other mode.
+    stands_alone = PoolingMode.SPLADE in (wanted, *pooling.modes)
+    kept = "" if stands_alone else f"--pooling {names[0]} "
     return (
         f"--pooling {wanted.value}: expected one compiled into artifact {manifest.name} "
         f"({', '.join(names)}); compile it in: infinity-compile model {source} "
-        f"--pooling {names[0]} --pooling {wanted.value} --out DIR"
+        f"{kept}--pooling {wanted.value} --out DIR"
     )
 
 

@@ -34,6 +34,7 @@ class PendingRequest:
             WorkItem(encoded=text, position=position, order=order, receiver=self)
             for position, text in enumerate(encoded)
         ]
+        self.deadline_s = order.deadline_s
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.item_tokens = tuple(item.num_tokens for item in self.items)
         self.rows: list[Row | None] = [None] * len(self.items)

@@ -5,13 +5,14 @@ Belongs to the event loop thread. Knows nothing of what rows mean or of HTTP.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.checks import check_document_tokens, check_items, check_max_tokens
-from infinity_v3.runtime.dispatcher import Dispatcher
 from infinity_v3.runtime.finished import FinishedRequest
+from infinity_v3.runtime.pending import PendingRequest
 from infinity_v3.runtime.prompts import PromptTable
 from infinity_v3.runtime.requests import ClassifyInput, Schedule, TextOptions
 from infinity_v3.runtime.text_pool import TextPool
@@ -51,13 +52,27 @@ class TextRules:
         )
 
 
+class Queue(Protocol):
+    """Where tokenised items are computed.
+
+    Obligations: called on the event loop thread; `run` while the caller holds a slot. A request is
+    queued as a whole or not at all.
+    """
+
+    def slot(self) -> AbstractContextManager[None]: ...
+
+    async def run(
+        self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout
+    ) -> PendingRequest: ...
+
+
 class TextPipeline:
     """Carries requests of one model from items to rows."""
 
-    def __init__(self, rules: TextRules, texts: TextPool, dispatcher: Dispatcher) -> None:
+    def __init__(self, rules: TextRules, texts: TextPool, queue: Queue) -> None:
         self.rules = rules
         self.texts = texts
-        self._dispatcher = dispatcher
+        self._queue = queue
 
     @contextmanager
     def slot(self) -> Iterator[float]:
@@ -66,7 +81,7 @@ class TextPipeline:
         Raises:
             InferenceError: OVERLOADED, before the block is entered.
         """
-        with self._dispatcher.slot():
+        with self._queue.slot():
             yield time.monotonic()
 
     async def infer(
@@ -116,5 +131,5 @@ class TextPipeline:
             InferenceError: refused, failed, or its deadline passed.
         """
         tokenization_s = time.monotonic() - started_s
-        pending = await self._dispatcher.run(encoded, schedule, readout)
+        pending = await self._queue.run(encoded, schedule, readout)
         return FinishedRequest.of(pending, tokenization_s)

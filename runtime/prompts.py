@@ -41,7 +41,7 @@ class PromptTable:
             raise InferenceError(
                 ErrorKind.VALIDATION,
                 "unknown_prompt",
-                f"`prompt_name` is not a prompt of this model; available: {_list(self.named)}",
+                f"`prompt_name` is not a prompt of this model. {_list(self.named)}",
                 field="prompt_name",
             )
         return self.named[prompt_name]
@@ -79,4 +79,5 @@ def _hint(named: Mapping[str, str]) -> str:
 
 
 def _list(named: Mapping[str, str]) -> str:
-    return ", ".join(named) if named else "none, the model has no prompts"
+    # Published clients learn the names from the words of this sentence.
+    return f"Available prompts: [{', '.join(named)}]" if named else "It has no prompts"

@@ -3,8 +3,31 @@
 from dataclasses import dataclass
 from enum import Enum
 
-TextInput = str | tuple[int, ...]
-"""A text, or token ids that are fed to the model as they are."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message; its content is a text, or the texts of its parts."""
+
+    role: str
+    content: str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Messages that the model's chat template makes one text of."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What all messages say, part by part."""
+        contents = (message.content for message in self.messages)
+        parts = ((part,) if isinstance(part, str) else part for part in contents)
+        return tuple(text for part in parts for text in part)
+
+
+TextInput = str | tuple[int, ...] | Conversation
+"""A text, token ids that are fed to the model as they are, or a conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +38,7 @@ class TextPair:
     document: str
 
 
-ClassifyInput = str | tuple[int, ...] | TextPair
+ClassifyInput = TextInput | TextPair
 """What a classifier reads."""
 
 
@@ -76,44 +99,42 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedRequest:
-    """Texts or ids to turn into one vector each.
+class VectorRequest:
+    """Items that something is to be made of.
 
     Attributes:
         items: at least one.
         is_list: False for a bare input; then errors carry no item position.
-        dimensions: keep the first that many components, then normalise.
     """
 
     items: tuple[TextInput, ...]
     is_list: bool
     options: TextOptions = TextOptions()
     schedule: Schedule = Schedule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedRequest(VectorRequest):
+    """Items to turn into one vector each.
+
+    `dimensions`: keep the first that many components, then normalise.
+    """
+
     normalize: bool = True
     dimensions: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedTokensRequest:
-    """Texts or ids to turn into one vector per token.
+class EmbedTokensRequest(VectorRequest):
+    """Items to turn into one vector per token.
 
     For late-interaction models the prompts "query" and "document" choose the rules of the side.
     """
 
-    items: tuple[TextInput, ...]
-    is_list: bool
-    options: TextOptions = TextOptions()
-    schedule: Schedule = Schedule()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedSparseRequest:
-    """Texts or ids to turn into one sparse vector over the vocabulary each."""
-
-    items: tuple[TextInput, ...]
-    is_list: bool
-    options: TextOptions = TextOptions()
-    schedule: Schedule = Schedule()
+class EmbedSparseRequest(VectorRequest):
+    """Items to turn into one sparse vector over the vocabulary each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +166,23 @@ class RankRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """Pairs whose texts are scored together, or compared.
+
+    Attributes:
+        pairs: at least one.
+        is_list: False for a bare pair; then errors carry no item position.
+    """
+
+    pairs: tuple[TextPair, ...]
+    is_list: bool
+    options: TextOptions = TextOptions()
+    schedule: Schedule = Schedule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifyRequest:
-    """Texts, ids or pairs to score by every label.
+    """Items, pairs among them, to score by every label.
 
     Attributes:
         items: at least one.

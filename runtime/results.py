@@ -64,6 +64,13 @@ class SimilarityResult(TaskResult):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult(TaskResult):
+    """Score of each pair, in request order; `item_tokens` are those of what the model read."""
+
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankResult(TaskResult):
     """Relevance of each document.
 

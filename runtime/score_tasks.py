@@ -4,11 +4,13 @@ Knows nothing of queues or HTTP.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from infinity_v3.runtime.blame import located, located_at
+from infinity_v3.runtime.blame import first_positions, located, located_at
 from infinity_v3.runtime.checks import (
     check_count,
     check_items,
@@ -25,7 +27,10 @@ from infinity_v3.runtime.requests import (
     ClassifyRequest,
     ClassifyTokensRequest,
     RankRequest,
+    Schedule,
     ScoreForm,
+    ScoreRequest,
+    TextOptions,
     TextPair,
 )
 from infinity_v3.runtime.results import (
@@ -33,6 +38,8 @@ from infinity_v3.runtime.results import (
     ClassifyTokensResult,
     LabelScores,
     RankResult,
+    RequestTiming,
+    ScoreResult,
 )
 from infinity_v3.runtime.scores import activate, best_first, choose_activation
 from infinity_v3.runtime.work import Readout, RowForm
@@ -53,24 +60,55 @@ class ScoreTasks:
         check_text(request.query, None, field=QUERY_FIELD)
         if request.options.prompt_name is not None:
             raise prompt_refused("dual inputs", None)
+        scored = await self._score(
+            [TextPair(query=request.query, document=text) for text in request.documents],
+            request.options,
+            request.schedule,
+            request.form,
+            max_document_tokens=request.max_document_tokens,
+        )
+        return RankResult(
+            scores=scored.scores,
+            order=best_first(scored.logits),
+            item_tokens=scored.item_tokens,
+            timing=scored.timing,
+        )
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        with located(is_list=request.is_list):
+            scored = await self._score(
+                request.pairs, request.options, request.schedule, ScoreForm.NATIVE
+            )
+        return ScoreResult(
+            scores=scored.scores, item_tokens=scored.item_tokens, timing=scored.timing
+        )
+
+    async def _score(
+        self,
+        pairs: Sequence[TextPair],
+        options: TextOptions,
+        schedule: Schedule,
+        form: ScoreForm,
+        *,
+        max_document_tokens: int | None = None,
+    ) -> "_ScoredPairs":
         # Equal pairs are scored once: in different batches, their last digits could differ.
-        first = _first_positions(request.documents)
-        pairs = [TextPair(query=request.query, document=document) for document in first]
+        first = first_positions(pairs)
         with located_at(tuple(first.values())):
             done = await self._pipeline.infer(
-                pairs,
-                request.options,
-                request.schedule,
+                tuple(first),
+                options,
+                schedule,
                 Readout(output=self._model.main_output),
-                max_document_tokens=request.max_document_tokens,
+                max_document_tokens=max_document_tokens,
             )
-        places = {document: place for place, document in enumerate(first)}
-        of = [places[document] for document in request.documents]
+        places = {pair: place for place, pair in enumerate(first)}
+        of = [places[pair] for pair in pairs]
         logits = np.concatenate(done.arrays())[of]
-        scores = activate(logits[:, np.newaxis], choose_activation(self._model.heads, request.form))
-        return RankResult(
+        scores = activate(logits[:, np.newaxis], choose_activation(self._model.heads, form))
+        return _ScoredPairs(
+            logits=logits,
             scores=tuple(scores[:, 0].tolist()),
-            order=best_first(logits),
             item_tokens=tuple(done.item_tokens[place] for place in of),
             timing=done.timing,
         )
@@ -124,9 +162,11 @@ class ScoreTasks:
         )
 
 
-def _first_positions(documents: Sequence[str]) -> dict[str, int]:
-    """Each different document and where it first stands, in that order."""
-    first: dict[str, int] = {}
-    for position, document in enumerate(documents):
-        first.setdefault(document, position)
-    return first
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScoredPairs:
+    """What came of pairs, in request order; `logits` are (N,)."""
+
+    logits: NDArray[np.float32]
+    scores: tuple[float, ...]
+    item_tokens: tuple[int, ...]
+    timing: RequestTiming

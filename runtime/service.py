@@ -3,15 +3,23 @@
 Created and called on the event loop thread. Knows nothing of HTTP.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+
+from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime import capabilities
 from infinity_v3.runtime.blame import located
 from infinity_v3.runtime.checks import check_id_lists, check_items
 from infinity_v3.runtime.dispatcher import Dispatcher
+from infinity_v3.runtime.errors import InferenceError
+from infinity_v3.runtime.joint import JointQueue
 from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.observer import Observer
 from infinity_v3.runtime.pending import not_ready
-from infinity_v3.runtime.pipeline import TextPipeline, TextRules
+from infinity_v3.runtime.pipeline import Queue, TextPipeline, TextRules
 from infinity_v3.runtime.requests import (
     ClassifyRequest,
     ClassifyTokensRequest,
@@ -20,6 +28,7 @@ from infinity_v3.runtime.requests import (
     EmbedSparseRequest,
     EmbedTokensRequest,
     RankRequest,
+    ScoreRequest,
     SimilarityRequest,
     TokenizeRequest,
 )
@@ -28,6 +37,7 @@ from infinity_v3.runtime.results import (
     ClassifyTokensResult,
     EmbedResult,
     RankResult,
+    ScoreResult,
     SimilarityResult,
     SparseResult,
 )
@@ -41,6 +51,23 @@ from infinity_v3.runtime.vector_tasks import VectorTasks
 CLOSE_TIMEOUT_S = 5.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """A group of requests in the making."""
+
+    service: "InferenceService"
+    queue: JointQueue
+
+    @property
+    def refusal(self) -> InferenceError | None:
+        """Why the group as a whole was not admitted, if it was not."""
+        return self.queue.refusal
+
+    def leave(self) -> None:
+        """Say that one of the requests has failed; those that wait in the queue end."""
+        self.queue.leave()
+
+
 class InferenceService:
     """Serves one loaded model. Every accepted request ends exactly once.
 
@@ -51,17 +78,22 @@ class InferenceService:
 
     def __init__(self, model: LoadedModel, settings: ServiceSettings, observer: Observer) -> None:
         self._model = model
+        self._settings = settings
         workers = settings.tokenization_workers or default_tokenization_workers()
         self._texts = TextPool(model.tokenizer, num_workers=workers)
         self._dispatcher = Dispatcher(model, settings, observer)
+        self._bind(self._dispatcher)
+
+    def _bind(self, queue: Queue) -> None:
+        """Have the tasks done through a queue."""
         rules = TextRules(
-            max_input_tokens=model.info.max_input_tokens,
-            is_truncating=settings.is_truncating,
-            prompts=model.prompts,
+            max_input_tokens=self.info.max_input_tokens,
+            is_truncating=self._settings.is_truncating,
+            prompts=self._model.prompts,
         )
-        pipeline = TextPipeline(rules, self._texts, self._dispatcher)
-        self._vectors = VectorTasks(model, pipeline)
-        self._scores = ScoreTasks(model, pipeline)
+        pipeline = TextPipeline(rules, self._texts, queue)
+        self._vectors = VectorTasks(self._model, pipeline)
+        self._scores = ScoreTasks(self._model, pipeline)
 
     @property
     def info(self) -> ModelInfo:
@@ -101,6 +133,10 @@ class InferenceService:
         """Refuse models that do not score pairs."""
         capabilities.check_can_rank(self.info)
 
+    def check_can_score(self) -> None:
+        """Refuse models that neither score pairs nor give vectors to compare."""
+        capabilities.check_can_score(self.info)
+
     def check_can_classify(self) -> None:
         """Refuse models without labels for texts."""
         capabilities.check_can_classify(self.info)
@@ -108,6 +144,10 @@ class InferenceService:
     def check_can_classify_tokens(self) -> None:
         """Refuse models without labels for tokens."""
         capabilities.check_can_classify_tokens(self.info)
+
+    def check_can_converse(self) -> None:
+        """Refuse models that make no text of a conversation."""
+        capabilities.check_can_converse(self.info)
 
     async def embed(self, request: EmbedRequest) -> EmbedResult:
         """Turn each item into one vector."""
@@ -142,6 +182,13 @@ class InferenceService:
         self._check_ready()
         self.check_can_rank()
         return await self._scores.rank(request)
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        """Score each pair: by a reranker as `rank` does, else by the cosine of its texts."""
+        self._check_ready()
+        self.check_can_score()
+        is_reranker = self.info.kind is Kind.RERANKER
+        return await (self._scores if is_reranker else self._vectors).score(request)
 
     async def classify(self, request: ClassifyRequest) -> ClassifyResult:
         """Score each item by every label."""
@@ -188,6 +235,17 @@ class InferenceService:
                         request.id_lists, skip_special_tokens=request.skip_special_tokens
                     )
                 )
+
+    @contextmanager
+    def joint(self, num_requests: int) -> Iterator[Joint]:
+        """Give a service for so many requests that share one slot and one admission decision."""
+        queue = JointQueue(self._dispatcher, num_requests=num_requests)
+        view = copy(self)
+        view._bind(queue)
+        try:
+            yield Joint(service=view, queue=queue)
+        finally:
+            queue.close()
 
     def stats(self) -> ServiceStats:
         """A snapshot of load, for metrics and status pages."""

@@ -20,11 +20,19 @@ class SingleEncoder:
     Args:
         backend: neither truncates nor pads.
         max_characters: longest text that is encoded whole; of others no more is looked at.
+        adds_special_tokens: False for texts that hold all there are.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, max_characters: int) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        max_characters: int,
+        adds_special_tokens: bool = True,
+    ) -> None:
         self._backend = backend
         self._max_characters = max_characters
+        self._adds_special_tokens = adds_special_tokens
 
     def encode_short(
         self, texts: Sequence[str], truncation: Truncation
@@ -36,7 +44,8 @@ class SingleEncoder:
         """
         is_short = [self._is_encoded_whole(text, truncation) for text in texts]
         short = [text for text, is_whole in zip(texts, is_short, strict=True) if is_whole]
-        encodings = iter(encode_many(self._backend, short))
+        found = encode_many(self._backend, short, add_special_tokens=self._adds_special_tokens)
+        encodings = iter(found)
         return [next(encodings) if is_whole else None for is_whole in is_short]
 
     def encode(
@@ -53,16 +62,21 @@ class SingleEncoder:
         """
         if not truncation.is_allowed:
             self.check_characters(text, position)
-            return encode_one(self._backend, text, position), 0
+            return self._encode_one(text, position), 0
         width, is_right = first_width(truncation), truncation.side is TruncationSide.RIGHT
         while width < min(len(text), self._max_characters):
             seen = window(text, width, truncation.side)
-            encoding = encode_one(self._backend, seen, position)
+            encoding = self._encode_one(seen, position)
             if _is_settled(encoding, len(seen), truncation):
                 return encoding, 0 if is_right else len(text) - len(seen)
             width *= WINDOW_GROWTH
         seen = window(text, self._max_characters, truncation.side)
-        return encode_one(self._backend, seen, position), 0 if is_right else len(text) - len(seen)
+        return self._encode_one(seen, position), 0 if is_right else len(text) - len(seen)
+
+    def _encode_one(self, text: str, position: int) -> tokenizers.Encoding:
+        return encode_one(
+            self._backend, text, position, add_special_tokens=self._adds_special_tokens
+        )
 
     def check_characters(self, text: str, position: int) -> None:
         """Refuse a text that is too long to be encoded whole.

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.late_interaction import Side
-from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
+from infinity_v3.runtime.requests import ClassifyInput, Conversation, TextInput, TextPair
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.tokens import TokenPiece
 from infinity_v3.runtime.truncation import Truncation
@@ -21,7 +21,10 @@ from infinity_v3.runtime.words import TokenizedText
 
 INLINE_CHARACTERS = 1024
 INLINE_ITEMS = 16
-"""Up to both, tokenising costs a fraction of a millisecond, about as much as a hand-over."""
+"""Up to both, tokenising costs a fraction of a millisecond, about as much as a hand-over.
+
+A conversation is never small: its template is a program of the checkpoint's.
+"""
 
 Result = TypeVar("Result")
 Made = TypeVar("Made", covariant=True)
@@ -102,4 +105,6 @@ def _is_small(items: Sequence[ClassifyInput], prompt: str) -> bool:
 
 
 def _size(item: ClassifyInput) -> int:
+    if isinstance(item, Conversation):
+        return INLINE_CHARACTERS + 1
     return len(item.query) + len(item.document) if isinstance(item, TextPair) else len(item)

@@ -5,33 +5,28 @@ at any time. Knows nothing of prompts' names, queues or engines.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
 import tokenizers
 
 from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.runtime.batch import EncodedText
+from infinity_v3.runtime.chat_template import ChatRenderer
 from infinity_v3.runtime.checks import check_ids, too_long
+from infinity_v3.runtime.chunks import chunks
+from infinity_v3.runtime.conversations import ConversationEncoder
 from infinity_v3.runtime.encodings import as_encoded, encode_one
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError
 from infinity_v3.runtime.late_interaction import Side
 from infinity_v3.runtime.pair_formats import choose_format
 from infinity_v3.runtime.pairs import PairEncoder
-from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
+from infinity_v3.runtime.requests import ClassifyInput, Conversation, TextInput, TextPair
 from infinity_v3.runtime.single_texts import SingleEncoder, kept_places
 from infinity_v3.runtime.tokens import TokenPiece, read_pieces
 from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
 from infinity_v3.runtime.wanted import IsWanted, always, while_wanted
 from infinity_v3.runtime.windows import MAX_CHARACTERS_PER_TOKEN
 from infinity_v3.runtime.words import TokenizedText, WordReader, WordRule
-
-CHUNK_ITEMS = 32
-"""Items encoded per call, which releases the GIL: between two calls others get their turn."""
-
-
-Item = TypeVar("Item", bound=ClassifyInput)
 
 
 class TextTokenizer:
@@ -45,6 +40,7 @@ class TextTokenizer:
         vocab_size: rows of the model's embedding table.
         max_input_tokens: longest input the model takes.
         pair_template: how pairs become one text; None = the tokenizer joins them its own way.
+        chat: how conversations become one text; None = they are refused.
     """
 
     def __init__(
@@ -54,6 +50,7 @@ class TextTokenizer:
         vocab_size: int,
         max_input_tokens: int,
         pair_template: PairTemplate | None = None,
+        chat: ChatRenderer | None = None,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
@@ -61,6 +58,9 @@ class TextTokenizer:
         self._vocab_size = vocab_size
         self._max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
         self._single = SingleEncoder(backend, max_characters=self._max_characters)
+        self._conversations = ConversationEncoder(
+            backend, chat, max_characters=self._max_characters
+        )
         self._new_pair_format = choose_format(backend, pair_template)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
@@ -78,6 +78,7 @@ class TextTokenizer:
         vocab_size: int,
         max_input_tokens: int,
         pair_template: PairTemplate | None = None,
+        chat: ChatRenderer | None = None,
     ) -> "TextTokenizer":
         """Read a tokenizer.json."""
         return cls(
@@ -85,6 +86,7 @@ class TextTokenizer:
             vocab_size=vocab_size,
             max_input_tokens=max_input_tokens,
             pair_template=pair_template,
+            chat=chat,
         )
 
     @property
@@ -109,7 +111,7 @@ class TextTokenizer:
 
         Args:
             items: texts, which get the prompt in front and special tokens around; ids are fed as
-                they are; pairs follow their template. None is empty.
+                they are; pairs and conversations follow their templates. None is empty.
             truncation: limit and what happens beyond it.
             prompt: prefix of every text; counted, and cut like the text.
             is_wanted: asked between two items.
@@ -119,13 +121,13 @@ class TextTokenizer:
         """
         encoded: list[EncodedText] = []
         pair_encoder = self._pair_encoder(truncation)
-        for start, chunk in _chunks(items, TextPair):
+        for start, chunk in chunks(items, TextPair):
             pairs = [item for item in chunk if isinstance(item, TextPair)]
             single = [item for item in chunk if not isinstance(item, TextPair)]
             # Each chunk is all pairs or none.
             found = self._encode_pairs(pairs, start, pair_encoder)
             encoded.extend(while_wanted(found, is_wanted))
-            found = self._encode_chunk(single, start, truncation, prompt)
+            found = self._encode_chunk(single, start, truncation, prompt, is_wanted)
             encoded.extend(while_wanted(found, is_wanted))
         return encoded
 
@@ -138,7 +140,9 @@ class TextTokenizer:
         prompt: str = "",
         is_wanted: IsWanted = always,
     ) -> list[EncodedText]:
-        """Turn items into what a late-interaction model is fed; ids are fed as they are.
+        """Turn items into what a late-interaction model is fed.
+
+        Ids, and what the chat template makes of conversations, are fed as they are.
 
         Raises:
             InferenceError: the first item at fault, by its position.
@@ -146,9 +150,10 @@ class TextTokenizer:
         limit, place = side.limit(truncation), min(self._num_leading, 1)
         text_limit = side.without_prefix(limit)
         encoded: list[EncodedText] = []
-        for start, chunk in _chunks(items, str):
+        for start, chunk in chunks(items, str):
             is_text = isinstance(chunk[0], str)
-            found = self._encode_chunk(chunk, start, text_limit if is_text else truncation, prompt)
+            rule = text_limit if is_text else truncation
+            found = self._encode_chunk(chunk, start, rule, prompt, is_wanted)
             if is_text:
                 found = (side.complete(text, place, limit) for text in found)
             encoded.extend(while_wanted(found, is_wanted))
@@ -229,7 +234,12 @@ class TextTokenizer:
             yield pair
 
     def _encode_chunk(
-        self, chunk: Sequence[TextInput], start: int, truncation: Truncation, prompt: str
+        self,
+        chunk: Sequence[TextInput],
+        start: int,
+        truncation: Truncation,
+        prompt: str,
+        is_wanted: IsWanted,
     ) -> Iterator[EncodedText]:
         texts = [prompt + item for item in chunk if isinstance(item, str)]
         encodings = self._single.encode_short(texts, truncation)
@@ -238,6 +248,10 @@ class TextTokenizer:
             if isinstance(item, str):
                 text, encoding = next(remaining)
                 found = encoding or self._single.encode(text, position, truncation)[0]
+                places = kept_places(found, position, truncation)
+                yield self._take_encoding(found, places, position)
+            elif isinstance(item, Conversation):
+                found = self._conversations.encode(item, position, truncation, is_wanted)
                 places = kept_places(found, position, truncation)
                 yield self._take_encoding(found, places, position)
             else:
@@ -287,13 +301,3 @@ class TextTokenizer:
                 item=position,
                 field=ITEMS_FIELD,
             )
-
-
-def _chunks(items: Sequence[Item], kind: type) -> Iterator[tuple[int, list[Item]]]:
-    """Parts of the items and where each begins: all of one kind or none, and none too large."""
-    start = 0
-    for _, run in groupby(items, key=lambda item: isinstance(item, kind)):
-        alike = list(run)
-        for offset in range(0, len(alike), CHUNK_ITEMS):
-            yield start + offset, alike[offset : offset + CHUNK_ITEMS]
-        start += len(alike)

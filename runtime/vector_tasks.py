@@ -6,7 +6,12 @@ Knows nothing of queues or HTTP.
 import numpy as np
 
 from infinity_v3.artifacts.manifest import LateInteraction
-from infinity_v3.runtime.blame import located, located_behind_source
+from infinity_v3.runtime.blame import (
+    first_positions,
+    located,
+    located_at,
+    located_behind_source,
+)
 from infinity_v3.runtime.checks import check_count, check_dimensions, check_items
 from infinity_v3.runtime.late_interaction import Side
 from infinity_v3.runtime.loading import LoadedModel
@@ -16,9 +21,16 @@ from infinity_v3.runtime.requests import (
     EmbedRequest,
     EmbedSparseRequest,
     EmbedTokensRequest,
+    ScoreRequest,
     SimilarityRequest,
 )
-from infinity_v3.runtime.results import EmbedResult, SimilarityResult, SparseResult, SparseVector
+from infinity_v3.runtime.results import (
+    EmbedResult,
+    ScoreResult,
+    SimilarityResult,
+    SparseResult,
+    SparseVector,
+)
 from infinity_v3.runtime.scores import cosines
 from infinity_v3.runtime.work import Readout, RowForm
 
@@ -81,6 +93,29 @@ class VectorTasks:
         scores = cosines(rows[0], np.stack(rows[1:]))
         return SimilarityResult(
             scores=tuple(scores.tolist()), item_tokens=done.item_tokens, timing=done.timing
+        )
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        """Compare the two texts of each pair; equal texts are embedded once."""
+        check_count(len(request.pairs))
+        texts = [text for pair in request.pairs for text in (pair.query, pair.document)]
+        first = first_positions(texts)
+        readout = Readout(output=self._model.main_output)
+        with (
+            located(is_list=request.is_list),
+            located_at(tuple(position // 2 for position in first.values())),
+        ):
+            done = await self._pipeline.infer(
+                tuple(first), request.options, request.schedule, readout
+            )
+        rows = dict(zip(first, done.arrays(), strict=True))
+        scores = (
+            cosines(rows[pair.query], rows[pair.document][np.newaxis]) for pair in request.pairs
+        )
+        return ScoreResult(
+            scores=tuple(float(score[0]) for score in scores),
+            item_tokens=done.item_tokens,
+            timing=done.timing,
         )
 
     async def _embed_side(self, request: EmbedTokensRequest, rules: LateInteraction) -> EmbedResult:

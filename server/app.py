@@ -18,6 +18,7 @@ from infinity_v3.server.errors import (
 )
 from infinity_v3.server.exchange import Exchange, HttpProtocol, Reply, Scope
 from infinity_v3.server.guard import Guard
+from infinity_v3.server.hosting import SIMILARITY_TASK, Hosting
 from infinity_v3.server.kind_endpoint import KindEndpoint
 from infinity_v3.server.router import Handler, Route, Router
 from infinity_v3.server.routes import (
@@ -25,10 +26,11 @@ from infinity_v3.server.routes import (
     openai,
     ops,
     rerank,
+    score,
     similarity,
-    sparse,
-    tei,
+    status,
     tokens,
+    vectors,
 )
 from infinity_v3.server.schemas import (
     ClassifyBody,
@@ -40,48 +42,48 @@ from infinity_v3.server.schemas import (
     PredictBody,
     PredictTokensBody,
     RerankBody,
+    ScoreBody,
     SimilarityBody,
     TokenizeBody,
 )
 from infinity_v3.server.sending import send
+from infinity_v3.server.vertex import VertexEndpoint
 
 _log = logging.getLogger("infinity_v3")
 
 
-_SIMILARITY_TASK = "sentence-similarity"
 _DEPRECATION: Headers = (
     ("deprecation", "@1791590400"),
     ("link", '</v1/classify>; rel="successor-version"'),
 )
 
 
-def all_routes(task: str | None = None) -> tuple[Route, ...]:
-    """Every route of the server.
-
-    Args:
-        task: what an embedding model does on the paths whose meaning depends on the kind; anything
-            but "sentence-similarity" means that it embeds.
-    """
-    return (*_inference_routes(task), *_service_routes())
+def all_routes(hosting: Hosting | None = None) -> tuple[Route, ...]:
+    """Every route of the server; what a platform names stands last, and so goes first."""
+    hosting = hosting or Hosting()
+    return (*_inference_routes(hosting), *_service_routes(hosting))
 
 
-def _inference_routes(task: str | None) -> Iterator[Route]:
+def _inference_routes(hosting: Hosting) -> Iterator[Route]:
     embeddings = Endpoint(body_type=EmbeddingsBody, work=openai.embeddings, items_field="input")
-    embed = Endpoint(body_type=EmbedBody, work=tei.embed)
-    embed_all = Endpoint(body_type=EmbedAllBody, work=tei.embed_all)
-    embed_sparse = Endpoint(body_type=EmbedSparseBody, work=sparse.embed_sparse)
+    embed = Endpoint(body_type=EmbedBody, work=vectors.embed)
+    embed_all = Endpoint(body_type=EmbedAllBody, work=vectors.embed_all)
+    embed_sparse = Endpoint(body_type=EmbedSparseBody, work=vectors.embed_sparse)
     compare = Endpoint(
         body_type=SimilarityBody, work=similarity.similarity, items_field=similarity.SENTENCES
     )
     rank = Endpoint(body_type=RerankBody, work=rerank.rerank)
+    pairs = Endpoint(body_type=ScoreBody, work=score.score)
     predict = Endpoint(body_type=PredictBody, work=classify.predict)
     classes = Endpoint(body_type=ClassifyBody, work=classify.classify, items_field="input")
     predict_tokens = Endpoint(body_type=PredictTokensBody, work=tokens.predict_tokens)
-    tokenize = Endpoint(body_type=TokenizeBody, work=tokens.tokenize)
-    decode = Endpoint(body_type=DecodeBody, work=tokens.decode, items_field="ids")
+    tokenize = Endpoint(body_type=TokenizeBody, work=tokens.tokenize, is_inference=False)
+    decode = Endpoint(
+        body_type=DecodeBody, work=tokens.decode, items_field="ids", is_inference=False
+    )
     # What hosted-inference clients post to.
     by_kind = KindEndpoint(
-        default=compare if task == _SIMILARITY_TASK else embed,
+        default=compare if hosting.task == SIMILARITY_TASK else embed,
         by_kind={
             Kind.SPARSE: embed_sparse,
             Kind.LATE_INTERACTION: embed_all,
@@ -102,7 +104,14 @@ def _inference_routes(task: str | None) -> Iterator[Route]:
     yield from _posts(predict_tokens.run, "/predict_tokens")
     yield from _posts(tokenize.run, "/tokenize")
     yield from _posts(decode.run, "/decode")
+    yield from _posts(pairs.run, "/v1/score", shape=Shape.OPENAI)
     yield from _posts(by_kind.run, "/", "/invocations")
+    vertex = VertexEndpoint(by_kind=by_kind, rank=rank)
+    yield from _posts(vertex.run, "/vertex", *_given(hosting.predict_path))
+
+
+def _given(path: str | None) -> tuple[str, ...]:
+    return () if path is None else (path,)
 
 
 def _posts(
@@ -119,7 +128,7 @@ def _posts(
         )
 
 
-def _service_routes() -> tuple[Route, ...]:
+def _service_routes(hosting: Hosting) -> tuple[Route, ...]:
     models, model = openai.list_models, openai.show_model
     return (
         Route(method="GET", path="/info", handler=ops.info),
@@ -131,8 +140,14 @@ def _service_routes() -> tuple[Route, ...]:
         Route(method="GET", path="/ping", handler=ops.health, is_open=True),
         Route(method="GET", path="/ready", handler=ops.ready, is_open=True),
         Route(method="GET", path="/metrics", handler=ops.metrics, is_open=True),
+        Route(method="GET", path="/status", handler=status.status),
+        Route(method="GET", path="/status.json", handler=status.status_json),
         Route(method="GET", path="/docs", handler=ops.docs, is_open=True),
         Route(method="GET", path="/api-doc/openapi.json", handler=ops.openapi, is_open=True),
+        *(
+            Route(method="GET", path=path, handler=ops.health, is_open=True)
+            for path in _given(hosting.health_path)
+        ),
     )
 
 

@@ -28,6 +28,11 @@ class ServerContext:
         is_up = phase in {Phase.READY, Phase.DRAINING}
         return Phase.FAILED if is_up and self.models.failed() else phase
 
+    def is_answering(self) -> bool:
+        """Whether some model takes requests; one whose engine is down does not stop the others."""
+        num_up = len(self.models) - len(self.models.failed())
+        return self.lifecycle.overall() is Phase.READY and num_up > 0
+
     def model_phases(self) -> dict[str, str]:
         """The same for each model."""
         phases = {name: phase.value for name, phase in self.lifecycle.model_phases().items()}

@@ -2,39 +2,27 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
-from infinity_v3.runtime.requests import Schedule
 from infinity_v3.server.body import Lease
+from infinity_v3.server.call import BodyT, Call, ItemBudget
 from infinity_v3.server.choices import choices_at
-from infinity_v3.server.codec import check_tree, decode
+from infinity_v3.server.codec import check_tree, collector_paused, decode
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.errors import HttpError, echoed, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
-from infinity_v3.server.lifecycle import Phase
+from infinity_v3.server.replies import Answer, inference_reply, plain_reply
 from infinity_v3.server.schemas import RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.text_options import with_reason
 
-BodyT = TypeVar("BodyT", bound=RoutedBody)
 RETRY_NOT_READY_S = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[BodyT]):
-    """One parsed and routed request."""
-
-    context: ServerContext
-    exchange: Exchange
-    model: ServedModel
-    body: BodyT
 
 
 class ClientGoneError(Exception):
@@ -46,11 +34,15 @@ _TAKES_IDS = re.compile(r"Expected `[^`]*\bint\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[BodyT]):
-    """A POST route: its body type, its work, and the field that holds its items."""
+    """A POST route: its body type, its work, and the field that holds its items.
+
+    `is_inference`: its replies say what they cost.
+    """
 
     body_type: type[BodyT]
-    work: Callable[[Call[BodyT]], Awaitable[Reply]]
+    work: Callable[[Call[BodyT]], Awaitable[Answer]]
     items_field: str = "inputs"
+    is_inference: bool = True
 
     async def run(self, context: ServerContext, exchange: Exchange) -> Reply:
         """Answer one request.
@@ -71,7 +63,15 @@ class Endpoint(Generic[BodyT]):
         """
         body = convert(document, self.body_type)
         model = route_model(context.models, body, exchange)
-        return Call(context=context, exchange=exchange, model=model, body=body)
+        exchange.outcome.is_inference = self.is_inference
+        return Call(
+            context=context,
+            exchange=exchange,
+            model=model,
+            body=body,
+            on_accepted=context.metrics.request_accepted,
+            budget=ItemBudget(limit=model.config.max_client_batch_size),
+        )
 
     async def answer(self, call: Call[BodyT]) -> Reply:
         """Do the work while somebody waits for it.
@@ -80,11 +80,20 @@ class Endpoint(Generic[BodyT]):
             HttpError: any refusal of the contract.
             ClientGoneError: nobody is left to answer.
         """
-        with _ClientWatch(call.exchange):
-            try:
-                return await self.work(call)
-            except InferenceError as error:
-                raise from_inference(with_reason(error, call.body), self.items_field) from None
+        with ClientWatch(call.exchange):
+            answer = await self.compute(call)
+        return inference_reply(call, answer) if self.is_inference else plain_reply(answer)
+
+    async def compute(self, call: Call[BodyT]) -> Answer:
+        """Do the work itself.
+
+        Raises:
+            HttpError: any refusal of the contract.
+        """
+        try:
+            return await self.work(call)
+        except InferenceError as error:
+            raise from_inference(with_reason(error, call.body), self.items_field) from None
 
 
 @contextmanager
@@ -111,14 +120,13 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
 
 
 def require_ready(context: ServerContext) -> None:
-    """Refuse inference unless every model is ready.
+    """Refuse inference unless some model takes requests.
 
     Raises:
         HttpError: 503.
     """
-    phase = context.phase()
-    if phase is not Phase.READY:
-        raise not_ready(phase.value)
+    if not context.is_answering():
+        raise not_ready(context.phase().value)
 
 
 def require_loaded(context: ServerContext) -> None:
@@ -144,10 +152,12 @@ def route_model(models: ModelTable, body: RoutedBody, exchange: Exchange) -> Ser
     """The model that a body means; the exchange remembers its name.
 
     Raises:
-        HttpError: 404 or 422.
+        HttpError: 404 or 422; 503 while its engine is down.
     """
     model = models.route(body.model)
     exchange.outcome.model = model.name
+    if model.name in models.failed():
+        raise not_ready(f"the engine of model {model.name} is down")
     return model
 
 
@@ -158,7 +168,8 @@ def convert(value: object, body_type: type[BodyT]) -> BodyT:
         HttpError: 422 naming the field path; 400 where the document itself is not allowed.
     """
     try:
-        body = msgspec.convert(value, body_type, strict=True)
+        with collector_paused():
+            body = msgspec.convert(value, body_type, strict=True)
     except msgspec.ValidationError as error:
         check_tree(value)
         raise _type_error(str(error), value, body_type) from None
@@ -204,7 +215,7 @@ def _is_huge_id(path: str, value: object) -> bool:
     return isinstance(found, float) and abs(found) >= 2.0**63
 
 
-class _ClientWatch:
+class ClientWatch:
     """Cancels the current task when the client leaves, and says so with ClientGoneError."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -234,28 +245,3 @@ class _ClientWatch:
         self._watch = None
         if self._is_gone:
             raise ClientGoneError("the client closed the connection") from None
-
-
-def schedule_of(call: Call[BodyT]) -> Schedule:
-    """Priority of the body and deadline of the headers."""
-    return Schedule(
-        is_priority=call.body.service_tier == "priority", deadline_s=_deadline_s(call.exchange)
-    )
-
-
-def _deadline_s(exchange: Exchange) -> float | None:
-    """The earlier of the two deadline headers, monotonic; malformed ones are ignored."""
-    now = time.monotonic()
-    moments = []
-    timeout_ms = _milliseconds(exchange.header("request-timeout-ms"))
-    if timeout_ms is not None:
-        moments.append(exchange.started_s + timeout_ms / 1e3)
-    epoch_ms = _milliseconds(exchange.header("request-deadline-ms"))
-    if epoch_ms is not None:
-        moments.append(now + epoch_ms / 1e3 - time.time())
-    return min(moments, default=None)
-
-
-def _milliseconds(text: str | None) -> int | None:
-    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 15
-    return int(text) if is_number and text is not None else None

@@ -87,7 +87,11 @@ ERROR_TABLE: Mapping[AnyKind, ErrorRow] = {
         rejection="timeout",
     ),
     ErrorKind.UNHEALTHY: ErrorRow(
-        status=503, code="not_ready", nested_type=_SERVER, rejection="not_ready"
+        status=503,
+        code="not_ready",
+        nested_type=_SERVER,
+        failure="dropped",  # only requests that were accepted before count it
+        rejection="not_ready",
     ),
     ErrorKind.INTERNAL: ErrorRow(
         status=500, code="internal_error", nested_type=_SERVER, failure="inference"
@@ -116,6 +120,7 @@ _CODE_REJECTIONS = {
     "unsupported_task": "unsupported_task",
     "model_not_found": "model_not_found",
 }
+_OF_THE_WHOLE = {ErrorKind.OVERLOADED, ErrorKind.REQUEST_TIMEOUT, ErrorKind.UNHEALTHY}
 _LIMIT_REJECTIONS = {Limit.REQUESTS: "requests_limit", Limit.TOKENS: "tokens_limit"}
 _EMPTY_PREFIX = "Input validation error: "
 
@@ -150,6 +155,7 @@ class HttpError(Exception):
         self.param = param
         self.rejection_label = rejection or _CODE_REJECTIONS.get(self.code, self.row.rejection)
         self.headers = headers
+        self._text, self._item = message, item
         self.message = _sentence(kind, message, item)
         super().__init__(self.message)
 
@@ -160,6 +166,20 @@ class HttpError(Exception):
     @property
     def nested_type(self) -> str:
         return _CODE_NESTED_TYPES.get(self.code, self.row.nested_type)
+
+    def within(self, instance: int) -> "HttpError":
+        """The same error of one instance of several, which the message then names."""
+        if self.kind in _OF_THE_WHOLE:
+            return self
+        item = "" if self._item is None else f", item {self._item}"
+        return HttpError(
+            self.kind,
+            f"{self._text} (instance {instance}{item})",
+            code=self.code,
+            param=f"instances[{instance}]" + (f".{self.param}" if self.param else ""),
+            rejection=self.rejection_label,
+            headers=self.headers,
+        )
 
     @property
     def failure_label(self) -> str | None:

@@ -68,11 +68,14 @@ class Outcome:
     """What headers, metrics and the terminal record say about a request; filled in as it is known.
 
     Attributes:
+        is_inference: it was parsed, found its model and asks for inference.
+        is_counted: its items are counted; so are the ways in which it ends.
         is_scoring: its items are predictions rather than vectors.
         num_characters: characters of texts, ids of id arrays.
     """
 
     model: str = ""
+    is_inference: bool = False
     is_counted: bool = False
     is_batch: bool = False
     is_scoring: bool = False

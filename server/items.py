@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from infinity_v3.runtime.errors import ErrorKind
-from infinity_v3.runtime.requests import ClassifyInput, TextInput, TextPair
-from infinity_v3.server.errors import HttpError, unsupported_task, validation
+from infinity_v3.runtime.requests import ClassifyInput, Conversation, TextInput, TextPair
+from infinity_v3.server.conversations import read_conversation, shows_images
+from infinity_v3.server.errors import HttpError, validation
 from infinity_v3.server.schemas import Element, Message
 
 ItemT = TypeVar("ItemT", bound=ClassifyInput)
@@ -14,76 +15,95 @@ ItemT = TypeVar("ItemT", bound=ClassifyInput)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items(Generic[ItemT]):
-    """Items in request order; conversations are counted, but not among `items`."""
+    """Items in request order; `has_images`: some conversation shows one."""
 
     items: tuple[ItemT, ...]
     is_list: bool
-    num_items: int
-    has_conversation: bool = False
+    has_images: bool = False
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
 
     @property
     def num_characters(self) -> int:
         """Characters of texts, ids of id arrays."""
         return sum(map(_num_characters, self.items))
 
+    @property
+    def has_conversations(self) -> bool:
+        return any(isinstance(item, Conversation) for item in self.items)
+
 
 def _num_characters(item: ClassifyInput) -> int:
     if isinstance(item, TextPair):
         return len(item.query) + len(item.document)
-    return len(item)
+    return sum(map(len, item.texts)) if isinstance(item, Conversation) else len(item)
 
 
-def one_conversation() -> Items[ItemT]:
-    """A conversation in place of items."""
-    return Items(items=(), is_list=False, num_items=1, has_conversation=True)
+def single(item: ItemT, *, has_images: bool = False) -> Items[ItemT]:
+    """A bare item: errors of it name no position."""
+    return Items(items=(item,), is_list=False, has_images=has_images)
 
 
-def refuse_conversations(items: Items[ItemT], deed: str = "embedded") -> None:
-    """Refuse conversations: no artifact carries a chat template for them.
+def blanks(num_items: int) -> tuple[str, ...]:
+    """Stand for the elements of a list that its number alone will refuse.
 
-    Raises:
-        HttpError: 424.
+    Looking at millions of elements first would hold up every other request.
     """
-    if items.has_conversation:
-        raise unsupported_task(f"the artifact has no chat template: conversations cannot be {deed}")
+    return ("",) * num_items
 
 
-def parse_items(value: str | list[Element], field: str) -> Items[TextInput]:
+def parse_items(value: str | list[Element], field: str, *, max_items: int) -> Items[TextInput]:
     """Tell a bare item from a list of items.
 
     Args:
         value: the field, already of the right types.
         field: its name, for messages.
+        max_items: elements of a longer list are not looked at.
 
     Raises:
         HttpError: 422 for mixed elements, 400 for an empty list.
     """
     if isinstance(value, str):
-        return Items(items=(value,), is_list=False, num_items=1)
+        return single(value)
     if not value:
         raise empty_list(field)
     if isinstance(value[0], int):
-        return Items(items=(token_ids(value, field),), is_list=False, num_items=1)
+        return single(token_ids(value, field))
     if isinstance(value[0], Message):
-        check_all(value, Message, "message", field)
-        return one_conversation()
-    items = [_item(element, f"{field}[{index}]") for index, element in enumerate(value)]
-    texts = tuple(item for item in items if item is not None)
-    return Items(
-        items=texts, is_list=True, num_items=len(items), has_conversation=len(texts) < len(items)
-    )
+        messages = all_messages(value, field)
+        return single(read_conversation(messages), has_images=shows_images(messages))
+    if len(value) > max_items:
+        return Items(items=blanks(len(value)), is_list=True)
+    items = tuple(_item(element, f"{field}[{index}]") for index, element in enumerate(value))
+    return Items(items=items, is_list=True, has_images=any(map(_shows_images, value)))
 
 
-def _item(element: Element, path: str) -> TextInput | None:
-    """A text, ids, or None for a conversation."""
+def _item(element: Element, path: str) -> TextInput:
     if isinstance(element, str):
         return element
     if not isinstance(element, list):
-        raise validation(f"`{path}`: expected a text or an array of token ids", param=path)
+        raise validation(
+            f"`{path}`: expected a text, an array of token ids or a conversation", param=path
+        )
     if element and isinstance(element[0], Message):
-        check_all(element, Message, "message", path)
-        return None
+        return read_conversation(all_messages(element, path))
     return token_ids(element, path)
+
+
+def _shows_images(element: Element) -> bool:
+    return isinstance(element, list) and shows_images(element)
+
+
+def all_messages(values: Sequence[object], path: str) -> list[Message]:
+    """A conversation.
+
+    Raises:
+        HttpError: 422 naming the first element that is no message.
+    """
+    check_all(values, Message, "message", path)
+    return [value for value in values if isinstance(value, Message)]
 
 
 def token_ids(values: Sequence[object], path: str) -> tuple[int, ...]:

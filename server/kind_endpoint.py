@@ -34,6 +34,10 @@ class KindEndpoint:
         with receiving(context) as lease:
             document = await read_document(context, exchange, lease)
             model = route_model(context.models, convert(document, RoutedBody), exchange)
-            endpoint = self.by_kind.get(model.info.kind, self.default)
+            endpoint = self.of(model.info.kind)
             call = endpoint.call(context, exchange, document)
         return await endpoint.answer(call)
+
+    def of(self, kind: Kind) -> Endpoint[Any]:
+        """The endpoint for models of a kind."""
+        return self.by_kind.get(kind, self.default)

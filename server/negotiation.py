@@ -92,13 +92,18 @@ def _quality(text: str) -> float:
 
 
 def reply_media_type(accept: str | None) -> str:
-    """JSON, or the MessagePack type that the client names with a quality no lower than JSON's."""
+    """JSON, or the MessagePack type that the client names with a quality no lower than JSON's.
+
+    JSON's quality may stand at a range that it is in.
+    """
     if accept is None or "pack" not in accept.lower():
         return JSON_TYPE
     qualities = dict(_weighted(accept))
     best = max(MSGPACK_TYPES, key=lambda name: qualities.get(name, 0.0))
     quality = qualities.get(best, 0.0)
-    return best if quality > 0.0 and quality >= qualities.get(JSON_TYPE, 0.0) else JSON_TYPE
+    ranges = (JSON_TYPE, "application/*", "*/*")
+    of_json = next((qualities[name] for name in ranges if name in qualities), 0.0)
+    return best if quality > 0.0 and quality >= of_json else JSON_TYPE
 
 
 def reply_coding(accept_encoding: str | None) -> Coding:

@@ -2,25 +2,51 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import msgspec
 
-from infinity_v3.server import reply_schemas, schemas
+from infinity_v3.server import error_schemas, reply_schemas, schemas, status_reply
+from infinity_v3.server.negotiation import JSON_TYPE
+
+
+class ReplyForm(str, Enum):
+    """What a 200 of a route is.
+
+    Attributes:
+        INFERENCE: a document in JSON or MessagePack, with headers that say what it cost.
+        DOCUMENT: a document in JSON or MessagePack.
+        PROBE: the state of the server, which may be that it is not ready.
+        PAGE: one media type, always.
+    """
+
+    INFERENCE = "inference"
+    DOCUMENT = "document"
+    PROBE = "probe"
+    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One route; of several bodies or replies any is possible."""
+    """One route; of several bodies or replies any is possible.
+
+    Attributes:
+        reply_type: media type of a page.
+        unready: body of a 503 where it is not the usual one.
+    """
 
     method: str
     path: str
     summary: str
-    bodies: tuple[Any, ...] = ()
+    form: ReplyForm
+    bodies: tuple[type[msgspec.Struct], ...] = ()
     replies: tuple[Any, ...] = ()
-    reply_type: str = "application/json"
-    error: type[msgspec.Struct] = reply_schemas.TeiError
+    reply_type: str = JSON_TYPE
+    error: type[msgspec.Struct] = error_schemas.TeiError
+    unready: type[msgspec.Struct] | None = None
     is_open: bool = False
+    is_deprecated: bool = False
     parameters: Sequence[Mapping[str, object]] = field(default_factory=tuple)
 
 
@@ -43,19 +69,68 @@ _LABELS = (list[reply_schemas.LabelScore], list[list[reply_schemas.LabelScore]])
 _RANKED = (list[reply_schemas.RankEntry], reply_schemas.RerankReply)
 _ENTITIES = list[list[reply_schemas.EntityReply]]
 
+KIND_BODIES = (
+    schemas.EmbedBody,
+    schemas.EmbedAllBody,
+    schemas.EmbedSparseBody,
+    schemas.SimilarityBody,
+    schemas.PredictBody,
+    schemas.RerankBody,
+    schemas.PredictTokensBody,
+)
+"""Bodies of the paths whose meaning depends on the kind of the model, and of instances."""
+KIND_REPLIES = (_VECTORS, _MATRICES, _SPARSE, list[float], *_LABELS, *_RANKED, _ENTITIES)
+"""What they are answered with."""
+
+
+def _parameter(name: str, place: str, description: str, **schema: object) -> Mapping[str, object]:
+    return {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": description,
+        "schema": {"type": "string", **schema},
+    }
+
+
+_DEADLINES = (
+    _parameter("request-timeout-ms", "header", "Whole milliseconds that the client waits"),
+    _parameter("request-deadline-ms", "header", "When it stops waiting: milliseconds since 1970"),
+)
+
+
+def _post(
+    path: str,
+    summary: str,
+    body: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...],
+    *replies: object,
+    error: type[msgspec.Struct] = error_schemas.TeiError,
+    form: ReplyForm = ReplyForm.INFERENCE,
+) -> Operation:
+    return Operation(
+        method="post",
+        path=path,
+        summary=summary,
+        form=form,
+        bodies=body if isinstance(body, tuple) else (body,),
+        replies=replies,
+        error=error,
+        is_deprecated=path == "/predict",
+        parameters=_DEADLINES,
+    )
+
 
 def _vector_operations() -> Iterator[Operation]:
     for path, summary in {
         "/v1/embeddings": "Embed texts (OpenAI)",
         "/embeddings": "Same as /v1/embeddings",
     }.items():
-        yield Operation(
-            method="post",
-            path=path,
-            summary=summary,
-            bodies=(schemas.EmbeddingsBody,),
-            replies=(reply_schemas.EmbeddingsReply,),
-            error=reply_schemas.OpenAIError,
+        yield _post(
+            path,
+            summary,
+            schemas.EmbeddingsBody,
+            reply_schemas.EmbeddingsReply,
+            error=error_schemas.OpenAIError,
         )
     yield _post("/embed", "Embed texts: one vector per item", schemas.EmbedBody, _VECTORS)
     yield _post(
@@ -70,34 +145,35 @@ def _vector_operations() -> Iterator[Operation]:
     yield _post("/similarity", "Compare one text with others", schemas.SimilarityBody, list[float])
 
 
-def _post(path: str, summary: str, body: type[msgspec.Struct], *replies: object) -> Operation:
-    return Operation(method="post", path=path, summary=summary, bodies=(body,), replies=replies)
-
-
 def _score_operations() -> Iterator[Operation]:
     yield _post("/predict", "Labels, best first; see /v1/classify", schemas.PredictBody, *_LABELS)
     for path, summary in {
         "/v1/classify": "Scores of all labels",
         "/classify": "Same as /v1/classify",
     }.items():
-        yield Operation(
-            method="post",
-            path=path,
-            summary=summary,
-            bodies=(schemas.ClassifyBody,),
-            replies=(reply_schemas.ClassifyReply,),
-            error=reply_schemas.SglangError,
+        yield _post(
+            path,
+            summary,
+            schemas.ClassifyBody,
+            reply_schemas.ClassifyReply,
+            error=error_schemas.SglangError,
         )
     yield _post("/rerank", "Order documents by relevance", schemas.RerankBody, *_RANKED)
     for path in ("/v1/rerank", "/v2/rerank"):
-        yield Operation(
-            method="post",
-            path=path,
-            summary="Same as /rerank",
-            bodies=(schemas.RerankBody,),
-            replies=_RANKED,
-            error=reply_schemas.OpenAIError,
+        yield _post(
+            path,
+            "Same as /rerank",
+            schemas.RerankBody,
+            *_RANKED,
+            error=error_schemas.OpenAIError,
         )
+    yield _post(
+        "/v1/score",
+        "How well two texts go together",
+        schemas.ScoreBody,
+        reply_schemas.ScoreReply,
+        error=error_schemas.OpenAIError,
+    )
 
 
 def _token_operations() -> Iterator[Operation]:
@@ -107,78 +183,76 @@ def _token_operations() -> Iterator[Operation]:
         "Split texts into tokens; offsets count characters",
         schemas.TokenizeBody,
         list[list[reply_schemas.TokenReply]],
+        form=ReplyForm.DOCUMENT,
     )
-    yield _post("/decode", "Turn token ids back into text", schemas.DecodeBody, list[str])
+    yield _post(
+        "/decode",
+        "Turn token ids back into text",
+        schemas.DecodeBody,
+        list[str],
+        form=ReplyForm.DOCUMENT,
+    )
 
 
 def _kind_operations() -> Iterator[Operation]:
+    summary = (
+        "What the model is for: embed, embed_sparse, embed_all, similarity, predict, rerank or "
+        "predict_tokens"
+    )
     for path in ("/", "/invocations"):
-        yield Operation(
-            method="post",
-            path=path,
-            summary="What the model is for: embed, embed_sparse, embed_all, similarity, predict, "
-            "rerank or predict_tokens",
-            bodies=(
-                schemas.EmbedBody,
-                schemas.EmbedAllBody,
-                schemas.EmbedSparseBody,
-                schemas.SimilarityBody,
-                schemas.PredictBody,
-                schemas.RerankBody,
-                schemas.PredictTokensBody,
-            ),
-            replies=(_VECTORS, _MATRICES, _SPARSE, list[float], *_LABELS, *_RANKED, _ENTITIES),
-        )
+        yield _post(path, summary, KIND_BODIES, *KIND_REPLIES)
+    yield _post(
+        "/vertex",
+        "Several bodies of / in one request, answered together or not at all",
+        schemas.VertexBody,
+        reply_schemas.VertexReply,
+        form=ReplyForm.DOCUMENT,
+    )
 
 
 def _model_operations() -> Iterator[Operation]:
-    yield Operation(
-        method="get",
-        path="/info",
-        summary="Facts about one model",
-        replies=(reply_schemas.InfoReply,),
-        parameters=(_parameter("model", "query"),),
-    )
+    model = _parameter("model", "query", "A served name; by default the first one")
+    yield _get("/info", "Facts about one model", reply_schemas.InfoReply, parameters=(model,))
     for path, summary in {"/v1/models": "Served models", "/models": "Same as /v1/models"}.items():
-        yield Operation(
-            method="get",
-            path=path,
-            summary=summary,
-            replies=(reply_schemas.ModelList,),
-            error=reply_schemas.OpenAIError,
-        )
-    yield Operation(
-        method="get",
-        path="/v1/models/{id}",
-        summary="One served model; the id may contain '/'",
-        replies=(reply_schemas.ModelEntry,),
-        error=reply_schemas.OpenAIError,
-        parameters=(_parameter("id", "path"),),
+        yield _get(path, summary, reply_schemas.ModelList, error=error_schemas.OpenAIError)
+    yield _get(
+        "/v1/models/{id}",
+        "One served model; the id may contain '/'",
+        reply_schemas.ModelEntry,
+        error=error_schemas.OpenAIError,
+        parameters=(_parameter("id", "path", "A served name", minLength=1),),
     )
 
 
-def _parameter(name: str, place: str) -> dict[str, object]:
-    return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+def _get(
+    path: str,
+    summary: str,
+    *replies: object,
+    form: ReplyForm = ReplyForm.DOCUMENT,
+    **facts: Any,  # noqa: ANN401  # fields of Operation
+) -> Operation:
+    return Operation(method="get", path=path, summary=summary, form=form, replies=replies, **facts)
 
 
 def _service_operations() -> Iterator[Operation]:
-    yield _open("/", "Same as /health")
-    yield _open("/health", "Are the engines up?")
-    yield _open("/ping", "Same as /health")
-    yield _open("/ready", "Are new requests welcome?", reply_schemas.ReadyReply)
-    yield _open("/metrics", "Prometheus metrics", str, reply_type="text/plain")
-    yield _open("/docs", "Interactive page", str, reply_type="text/html")
-    yield _open("/api-doc/openapi.json", "This document", dict[str, Any])
-
-
-def _open(
-    path: str, summary: str, *replies: object, reply_type: str = "application/json"
-) -> Operation:
-    return Operation(
-        method="get",
-        path=path,
-        summary=summary,
-        replies=replies,
-        reply_type=reply_type,
+    page, probe = ReplyForm.PAGE, ReplyForm.PROBE
+    for path, summary in {
+        "/": "Same as /health",
+        "/health": "Are the engines up?",
+        "/ping": "Same as /health",
+    }.items():
+        yield _get(path, summary, form=probe, is_open=True)
+    yield _get(
+        "/ready",
+        "Are new requests welcome?",
+        reply_schemas.ReadyReply,
+        form=page,
+        unready=reply_schemas.NotReadyReply,
         is_open=True,
     )
+    text, html = "text/plain", "text/html"
+    yield _get("/metrics", "Prometheus metrics", str, form=page, reply_type=text, is_open=True)
+    yield _get("/status", "Live page", str, form=page, reply_type=html)
+    yield _get("/status.json", "What the live page draws", status_reply.StatusReply, form=page)
+    yield _get("/docs", "Interactive page", str, form=page, reply_type=html, is_open=True)
+    yield _get("/api-doc/openapi.json", "This document", dict[str, Any], form=page, is_open=True)

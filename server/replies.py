@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from infinity_v3.server import float32
+from infinity_v3.server.call import BodyT, Call
 from infinity_v3.server.codec import FloatArray, encode_json, encode_msgpack
-from infinity_v3.server.endpoint import BodyT, Call
 from infinity_v3.server.errors import Headers
 from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import Items, ItemT
@@ -73,6 +73,14 @@ def encoder_for(call: Call[BodyT], encoding: str | None = None) -> Encoder:
     return Encoder(media_type=media_type, encoding=encoding or "float")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a route has to say: a document, and how it is to be written."""
+
+    value: object
+    encoder: Encoder
+
+
 class Measured(Protocol):
     """What every result says of its cost."""
 
@@ -97,7 +105,7 @@ def accept(
     outcome.is_scoring = is_scoring
     outcome.num_items = num_items
     outcome.num_characters = num_characters
-    call.context.metrics.request_accepted(outcome)
+    call.on_accepted(outcome)
 
 
 def accept_items(call: Call[BodyT], items: Items[ItemT], *, is_scoring: bool = False) -> None:
@@ -130,9 +138,16 @@ def created_s() -> int:
     return int(time.time())
 
 
-def inference_reply(call: Call[BodyT], encoder: Encoder, value: object) -> Reply:
+def plain_reply(answer: Answer) -> Reply:
+    """A 200 that says nothing of its cost."""
+    encoder = answer.encoder
+    return Reply(body=encoder.document(answer.value), content_type=encoder.media_type)
+
+
+def inference_reply(call: Call[BodyT], answer: Answer) -> Reply:
     """The 200 of an inference route."""
-    body = encoder.document(value)
+    encoder = answer.encoder
+    body = encoder.document(answer.value)
     return Reply(body=body, content_type=encoder.media_type, headers=_timing_headers(call))
 
 

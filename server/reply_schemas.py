@@ -3,7 +3,7 @@
 Knows nothing of requests.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -246,40 +246,39 @@ class ModelList(Struct, kw_only=True):
 class ReadyReply(Struct, kw_only=True):
     """Reply of /ready."""
 
+    status: Literal["ready"]
+    models: dict[str, str]
+
+
+class NotReadyReply(Struct, kw_only=True):
+    """503 of /ready: what the server and each model are doing."""
+
+    error: Literal["unhealthy"]
+    error_type: Literal["Unhealthy"]
     status: str
     models: dict[str, str]
 
 
-class TeiError(Struct, kw_only=True):
-    """Error body of the TEI routes."""
+class ScoreEntry(Struct, kw_only=True):
+    """Score of one pair."""
 
-    error: str
-    error_type: str
-
-
-class OpenAIErrorDetail(Struct, kw_only=True):
-    """What OpenAI clients read."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
+    index: int
+    object: Literal["score"]
+    score: float
 
 
-class OpenAIError(Struct, kw_only=True):
-    """Error body of the OpenAI routes."""
+class ScoreReply(Struct, kw_only=True):
+    """Reply of /v1/score, in the order of the pairs."""
 
-    error: OpenAIErrorDetail
-    message: str
-    type: str
-    code: int
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[ScoreEntry]
+    usage: Usage
 
 
-class SglangError(Struct, kw_only=True):
-    """Error body of the classify routes."""
+class VertexReply(Struct, kw_only=True):
+    """Reply of /vertex: per instance what its own path would answer."""
 
-    object: Literal["error"]
-    message: str
-    type: str
-    param: None
-    code: int
+    predictions: list[Any]

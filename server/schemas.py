@@ -3,12 +3,13 @@
 A field that may be absent but not null says so by a type without None.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-TokenId = int
+from infinity_v3.server import input_schemas as shown
+
 Direction = Literal["Left", "left", "Right", "right"]
 EncodingFormat = Literal["float", "base64", "tensor"]
 
@@ -39,14 +40,17 @@ class Message(Struct, forbid_unknown_fields=True):
     content: str | list[TextPart | ImagePart]
 
 
+Messages = Annotated[list[Message], Meta(extra_json_schema={"minItems": 1})]
+
 Element = str | int | Message | list[int | Message]
 """A text, an id, a message, an array of ids or a conversation."""
 
 Input = Annotated[
     str | list[Element],
     Meta(
-        description="A text, an array of token ids, or a list of texts and arrays "
-        "of token ids. An array of integers is one item."
+        description="A text, an array of token ids, a conversation, or a list of those. "
+        "An array of integers is one item, and so is an array of messages.",
+        extra_json_schema=shown.instead(shown.INPUT),
     ),
 ]
 
@@ -54,7 +58,7 @@ Input = Annotated[
 class Conversation(Struct):
     """A conversation as one item."""
 
-    messages: list[Message]
+    messages: Messages
 
 
 class RoleMessage(Struct, forbid_unknown_fields=True):
@@ -70,15 +74,45 @@ PredictElement = str | int | Conversation | list[str | int | Message]
 PredictInput = Annotated[
     str | Conversation | list[PredictElement],
     Meta(
-        description="A text, an array of token ids, or a batch: a list of arrays of one text, two "
-        "texts that are read together, or ids. An array of two texts is one pair."
+        description="A text, an array of token ids, a conversation, or a batch: a list of "
+        "conversations and of arrays of one text or of two that are read together, or a list of "
+        "arrays of ids. An array of two texts is one pair.",
+        extra_json_schema=shown.instead(shown.PREDICT_INPUT),
     ),
 ]
 
 ClassifyInputs = Annotated[
     str | list[str | int | list[int]],
-    Meta(description="A text, texts, an array of token ids, or several of those."),
+    Meta(
+        description="A text, texts, an array of token ids, or several of those.",
+        extra_json_schema=shown.instead(shown.CLASSIFY_INPUT),
+    ),
 ]
+
+Texts = Annotated[
+    str | list[str],
+    Meta(
+        description="A text or texts. One on the left goes with each on the right.",
+        extra_json_schema=shown.instead(shown.SIDE),
+    ),
+]
+
+PlainTexts = Annotated[str | list[str], Meta(extra_json_schema=shown.instead(shown.TEXTS))]
+
+TokenIds = Annotated[list[int | list[int]], Meta(extra_json_schema=shown.instead(shown.ID_LISTS))]
+
+Dimensions = Annotated[
+    int | None,
+    Meta(
+        description="Keep the first that many components, then normalise.",
+        extra_json_schema=shown.instead(shown.POSITIVE_OR_NULL),
+    ),
+]
+
+SomeTexts = Annotated[list[str], Meta(extra_json_schema={"minItems": 1})]
+
+Alternatives = tuple[tuple[str, ...], ...]
+"""Groups of fields of which a body has exactly one."""
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 
@@ -107,33 +141,38 @@ class TextBody(RoutedBody, kw_only=True):
     prompt_name: str | None = None
 
 
-class EmbedBody(TextBody, kw_only=True):
-    """Body of /embed."""
+class InputsBody(TextBody, kw_only=True):
+    """Fields of every request for vectors."""
 
     inputs: Input
+
+
+class EmbedBody(InputsBody, kw_only=True):
+    """Body of /embed."""
+
     normalize: bool = True
-    dimensions: int | None = None
+    dimensions: Dimensions = None
     encoding_format: EncodingFormat | None = None
 
 
-class EmbedAllBody(TextBody, kw_only=True):
+class EmbedAllBody(InputsBody, kw_only=True):
     """Body of /embed_all."""
 
-    inputs: Input
     encoding_format: Literal["float", "tensor"] | None = None
 
 
-class EmbedSparseBody(TextBody, kw_only=True):
+class EmbedSparseBody(InputsBody, kw_only=True):
     """Body of /embed_sparse."""
-
-    inputs: Input
 
 
 class SimilarityInputs(Struct):
     """What is compared with what."""
 
-    source_sentence: str
-    sentences: list[str]
+    source_sentence: Annotated[str, Meta(extra_json_schema={"minLength": 1})]
+    sentences: Annotated[
+        list[Annotated[str, Meta(extra_json_schema={"minLength": 1})]],
+        Meta(extra_json_schema={"minItems": 1}),
+    ]
 
 
 class SimilarityParameters(Struct, kw_only=True):
@@ -155,17 +194,23 @@ class CutBody(TextBody, kw_only=True):
     """Fields of requests that may name the length to cut at."""
 
     truncate_prompt_tokens: Annotated[
-        int | None, Meta(description="Cut at that many tokens; -1 = at the model's limit.")
+        int | None,
+        Meta(
+            description="Cut at that many tokens; -1 = at the model's limit.",
+            extra_json_schema=shown.instead(shown.CUT),
+        ),
     ] = None
 
 
 class EmbeddingsBody(CutBody, kw_only=True):
     """Body of /v1/embeddings. Exactly one of `input` and `messages`."""
 
+    alternatives: ClassVar[Alternatives] = (("input",), ("messages",))
+
     input: Input | msgspec.UnsetType = msgspec.UNSET
-    messages: list[Message] | msgspec.UnsetType = msgspec.UNSET
+    messages: Messages | msgspec.UnsetType = msgspec.UNSET
     encoding_format: EncodingFormat | None = None
-    dimensions: int | None = None
+    dimensions: Dimensions = None
     modality: Literal["text"] | None = None
 
 
@@ -179,8 +224,12 @@ class PredictBody(TextBody, kw_only=True):
 class ClassifyBody(CutBody, kw_only=True):
     """Body of /v1/classify. Exactly one of `input` and `messages`."""
 
+    alternatives: ClassVar[Alternatives] = (("input",), ("messages",))
+
     input: ClassifyInputs | msgspec.UnsetType = msgspec.UNSET
-    messages: list[RoleMessage] | msgspec.UnsetType = msgspec.UNSET
+    messages: (
+        Annotated[list[RoleMessage], Meta(extra_json_schema={"minItems": 1})] | msgspec.UnsetType
+    ) = msgspec.UNSET
     rid: str | list[str] | None = None
     priority: Literal[0] = 0
     use_activation: bool = True
@@ -189,9 +238,13 @@ class ClassifyBody(CutBody, kw_only=True):
 class RerankBody(CutBody, kw_only=True):
     """Body of the rerank routes. Exactly one of `texts` (TEI) and `documents` (Jina, Cohere)."""
 
+    alternatives: ClassVar[Alternatives] = (("texts",), ("documents",))
+
     query: str
-    texts: list[str] | msgspec.UnsetType = msgspec.UNSET
-    documents: list[str | Document] | msgspec.UnsetType = msgspec.UNSET
+    texts: SomeTexts | msgspec.UnsetType = msgspec.UNSET
+    documents: (
+        Annotated[list[str | Document], Meta(extra_json_schema={"minItems": 1})] | msgspec.UnsetType
+    ) = msgspec.UNSET
     raw_scores: bool = False
     return_text: bool = False
     return_documents: bool = False
@@ -199,12 +252,23 @@ class RerankBody(CutBody, kw_only=True):
     max_tokens_per_doc: PositiveInt | None = None
 
 
+class ScoreBody(CutBody, kw_only=True):
+    """Body of /v1/score: either `text_1` and `text_2`, or `queries` and `documents`."""
+
+    alternatives: ClassVar[Alternatives] = (("text_1", "text_2"), ("queries", "documents"))
+
+    text_1: Texts | msgspec.UnsetType = msgspec.UNSET
+    text_2: Texts | msgspec.UnsetType = msgspec.UNSET
+    queries: Texts | msgspec.UnsetType = msgspec.UNSET
+    documents: Texts | msgspec.UnsetType = msgspec.UNSET
+
+
 class PredictTokensBody(RoutedBody, kw_only=True):
     """Body of /predict_tokens."""
 
     prompt_name: ClassVar[None] = None  # offsets are those of the text
 
-    inputs: str | list[str]
+    inputs: PlainTexts
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] = "none"
     ignore_labels: list[str] = msgspec.field(default_factory=lambda: ["O"])
     raw_scores: bool = False
@@ -212,10 +276,16 @@ class PredictTokensBody(RoutedBody, kw_only=True):
     truncation_direction: Direction = "Right"
 
 
+class VertexBody(RoutedBody, kw_only=True):
+    """Body of /vertex: several bodies of the path that the model's kind stands for."""
+
+    instances: Annotated[list[dict[str, Any]], Meta(extra_json_schema={"minItems": 1})]
+
+
 class TokenizeBody(RoutedBody, kw_only=True):
     """Body of /tokenize."""
 
-    inputs: str | list[str]
+    inputs: PlainTexts
     add_special_tokens: bool = True
     prompt_name: str | None = None
 
@@ -223,5 +293,5 @@ class TokenizeBody(RoutedBody, kw_only=True):
 class DecodeBody(RoutedBody, kw_only=True):
     """Body of /decode."""
 
-    ids: list[int | list[int]]
+    ids: TokenIds
     skip_special_tokens: bool = True

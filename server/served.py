@@ -1,6 +1,7 @@
 """The models being served, by public name, and what routes need. Knows nothing of HTTP messages."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -8,6 +9,7 @@ from infinity_v3.server.config import ModelConfig
 from infinity_v3.server.errors import HttpError, HttpErrorKind, echoed, validation
 
 if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside the server
+    from infinity_v3.runtime.errors import InferenceError
     from infinity_v3.runtime.model_info import ModelInfo
     from infinity_v3.runtime.requests import (
         ClassifyRequest,
@@ -17,6 +19,7 @@ if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside t
         EmbedSparseRequest,
         EmbedTokensRequest,
         RankRequest,
+        ScoreRequest,
         SimilarityRequest,
         TokenizeRequest,
     )
@@ -25,6 +28,7 @@ if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside t
         ClassifyTokensResult,
         EmbedResult,
         RankResult,
+        ScoreResult,
         SimilarityResult,
         SparseResult,
     )
@@ -53,9 +57,13 @@ class Service(Protocol):
 
     def check_can_rank(self) -> None: ...
 
+    def check_can_score(self) -> None: ...
+
     def check_can_classify(self) -> None: ...
 
     def check_can_classify_tokens(self) -> None: ...
+
+    def check_can_converse(self) -> None: ...
 
     async def embed(self, request: "EmbedRequest") -> "EmbedResult": ...
 
@@ -67,6 +75,8 @@ class Service(Protocol):
 
     async def rank(self, request: "RankRequest") -> "RankResult": ...
 
+    async def score(self, request: "ScoreRequest") -> "ScoreResult": ...
+
     async def classify(self, request: "ClassifyRequest") -> "ClassifyResult": ...
 
     async def classify_tokens(self, request: "ClassifyTokensRequest") -> "ClassifyTokensResult": ...
@@ -77,9 +87,27 @@ class Service(Protocol):
 
     async def decode(self, request: "DecodeRequest") -> tuple[str, ...]: ...
 
+    def joint(self, num_requests: int) -> AbstractContextManager["Joint"]: ...
+
     def stats(self) -> "ServiceStats": ...
 
     def close(self) -> bool: ...
+
+
+class Joint(Protocol):
+    """Requests that share one slot and one admission decision.
+
+    Obligations: `service` is used for as many requests as were announced; for each that fails
+    `leave` is called, also when it never came to the service.
+    """
+
+    @property
+    def service(self) -> Service: ...
+
+    @property
+    def refusal(self) -> "InferenceError | None": ...
+
+    def leave(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,21 +125,6 @@ class ServedModel:
     config: ModelConfig
     num_tokenizer_threads: int
     created_s: int
-
-    def check_batch_size(self, num_items: int, field: str = "inputs") -> None:
-        """Refuse requests with too many items in that field.
-
-        Raises:
-            HttpError: 422.
-        """
-        limit = self.config.max_client_batch_size
-        if num_items > limit:
-            raise validation(
-                f"batch size {num_items} > maximum allowed batch size {limit} "
-                f"(--max-client-batch-size)",
-                code="batch_too_large",
-                param=field,
-            )
 
 
 class ModelTable:

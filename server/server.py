@@ -15,8 +15,10 @@ from infinity_v3.server.app import App, all_routes, metrics_routes
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.context import make_context
+from infinity_v3.server.hosting import Hosting
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.metrics import Metrics
+from infinity_v3.server.notify import notify_ready, notify_stopping
 from infinity_v3.server.process import seconds_since_process_start
 from infinity_v3.server.ready_report import ready_line
 from infinity_v3.server.served import ModelTable, ServedModel
@@ -67,7 +69,7 @@ class Server:
 
     def _start_transports(self) -> list[Transport]:
         context, listeners = self._context, self._listeners
-        listening = [(all_routes(os.environ.get("TASK")), listeners.main)]
+        listening = [(all_routes(Hosting.from_environment(os.environ)), listeners.main)]
         if listeners.metrics is not None:
             listening.append((metrics_routes(), listeners.metrics))
         transports = [
@@ -94,6 +96,7 @@ class Server:
         if self._num_signals > 1:
             os._exit(128 + number)
         _log.info("%s: shutting down", number.name)
+        notify_stopping(os.environ, f"{number.name}: answering what was accepted")
         if self._is_loading:
             # In a thread, so that a second signal is heard while a compile cleans up.
             threading.Thread(target=self._end_loading, daemon=True).start()
@@ -134,6 +137,7 @@ class Server:
                 _log.warning("model %s: %s", model.name, note)
         text, fields = ready_line(self._address, self._seconds, started, models)
         _log.info("%s", text, extra={"fields": fields})
+        notify_ready(os.environ, f"{len(models)} model(s) ready on http://{self._address}")
 
     async def _drain(self) -> int:
         context = self._context

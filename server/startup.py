@@ -14,23 +14,17 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.host import HostCapabilities, detect_host
 from infinity_v3.artifacts.manifest import PoolingMode
 from infinity_v3.artifacts.store import open_artifact
-from infinity_v3.artifacts.target import (
-    BackendChoice,
-    DeviceChoice,
-    DtypeChoice,
-    Selection,
-    TargetRequest,
-    select_target,
-)
+from infinity_v3.artifacts.target import Selection
 from infinity_v3.artifacts.user_cache import user_cache
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration, ModelConfig
 from infinity_v3.server.engine_threads import wanted_threads
 from infinity_v3.server.lifecycle import Phase
-from infinity_v3.server.resolve import Resolver
+from infinity_v3.server.model_source import find_source
+from infinity_v3.server.resolve import Resolved, Resolver
+from infinity_v3.server.target_options import choose_target
 
 if TYPE_CHECKING:
-    from infinity_v3.artifacts.manifest import Manifest
     from infinity_v3.artifacts.store import Artifact
     from infinity_v3.runtime.loading import LoadedModel
 
@@ -53,6 +47,17 @@ class StartedModel:
     seconds: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """A model whose artifact is open and whose target is chosen; nothing of it is loaded."""
+
+    name: str
+    config: ModelConfig
+    artifact: "Artifact"
+    selection: Selection
+    seconds: Mapping[str, float]
+
+
 class ModelStarter:
     """Loads all models, one after the other."""
 
@@ -64,46 +69,56 @@ class ModelStarter:
         self._report = report
 
     def load_all(self) -> tuple[StartedModel, ...]:
-        """Load every model; blocking.
+        """Load every model once all of them are known to be loadable; blocking.
 
         Raises:
             InfinityError: the first model that cannot be served, or a public name given twice.
         """
         serve = self._configuration.serve
         host = detect_host()
+        sources = [find_source(config.model_id, config.revision) for config in serve.models]
         resolver = Resolver(serve.artifact_cache or user_cache(os.environ), host, self._child)
-        started: list[StartedModel] = []
-        for config in serve.models:
-            started.append(self._load(config, host, resolver))
-            _check_unique(started)
-        return tuple(started)
+        for config, source in zip(serve.models, sources, strict=True):
+            resolver.check(source, config)
+        prepared: list[_Prepared] = []
+        for config, source in zip(serve.models, sources, strict=True):
+            prepared.append(self._prepare(config, resolver.resolve(source, config), host))
+            _check_unique(prepared)
+        return tuple(self._load(one) for one in prepared)
 
-    def _load(
-        self, config: ModelConfig, host: HostCapabilities, resolver: Resolver
-    ) -> StartedModel:
+    def _prepare(
+        self, config: ModelConfig, resolved: Resolved, host: HostCapabilities
+    ) -> _Prepared:
         serve = self._configuration.serve
         begun_s = time.perf_counter()
-        resolved = resolver.resolve(config)
         artifact = open_artifact(
             resolved.path,
             digests=DigestPolicy(serve.verify_digests),
             allow_shared=serve.allow_shared_artifacts,
         )
-        request = _target_request(config, artifact.manifest, allow_newer=serve.allow_newer_torch)
-        selection = select_target(artifact.manifest, host, request)
-        resolve_s = time.perf_counter() - begun_s - resolved.compile_s
-        self._report(config.model_id, Phase.WARMING)
-        loaded = self._load_target(artifact, selection, config)
-        return StartedModel(
+        selection = choose_target(
+            config, artifact.manifest, host, allow_newer_torch=serve.allow_newer_torch
+        )
+        return _Prepared(
             name=config.served_model_name or artifact.manifest.name or config.model_id,
             config=config,
-            loaded=loaded,
+            artifact=artifact,
             selection=selection,
             seconds={
-                "resolve": resolve_s,
+                "resolve": resolved.resolve_s + time.perf_counter() - begun_s,
                 "compile": resolved.compile_s,
-                **loaded.seconds,
             },
+        )
+
+    def _load(self, prepared: _Prepared) -> StartedModel:
+        self._report(_known_name(prepared.config), Phase.WARMING)
+        loaded = self._load_target(prepared.artifact, prepared.selection, prepared.config)
+        return StartedModel(
+            name=prepared.name,
+            config=prepared.config,
+            loaded=loaded,
+            selection=prepared.selection,
+            seconds={**prepared.seconds, **loaded.seconds},
         )
 
     def _load_target(
@@ -126,25 +141,13 @@ class ModelStarter:
         return load_model(artifact, selection.target, settings)
 
 
-def _target_request(
-    config: ModelConfig, manifest: "Manifest", *, allow_newer: bool
-) -> TargetRequest:
-    backend = "aoti" if config.backend == "libtorch" else config.backend
-    if backend not in {choice.value for choice in BackendChoice}:
-        present = ", ".join(sorted({target.backend.value for target in manifest.targets}))
-        raise UsageError(
-            f"--backend {config.backend}: unknown engine format; the artifact has: {present}"
-        )
-    return TargetRequest(
-        device=DeviceChoice(config.torch_device),
-        dtype=DtypeChoice(config.dtype),
-        backend=BackendChoice(backend),
-        allow_newer_torch=allow_newer,
-    )
+def _known_name(config: ModelConfig) -> str:
+    """What a model goes by until its artifact has been read."""
+    return config.served_model_name or config.model_id
 
 
-def _check_unique(started: list[StartedModel]) -> None:
-    *earlier, last = started
+def _check_unique(prepared: list[_Prepared]) -> None:
+    *earlier, last = prepared
     if any(model.name == last.name for model in earlier):
         raise UsageError(
             f"two models would be served as {last.name!r}; tell them apart with --served-model-name"

@@ -33,6 +33,9 @@ from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 ENTRY = "model.so"
 _REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"'"
 """Keeps paths of the build out of the library, so that the same inputs give the same bytes."""
+_NO_EXECUTABLE_STACK = "-Wa,--noexecstack"
+"""The embedded weights come from an assembler file that says nothing about the stack: the library
+would ask for an executable one, which hardened hosts and glibc from 2.41 on refuse."""
 _PRECOMPILED = "*.gch"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _VECTOR_ISAS = {
@@ -109,7 +112,7 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
         "aot_inductor.package_constants_in_so": not share_weights,
         "cpp.dynamic_threads": True,
         # The option is pasted into the compiler's command line, which has no other place for flags.
-        "cpp.march": f"{target.flags.march} {_REPRODUCIBLE}",
+        "cpp.march": f"{target.flags.march} {_REPRODUCIBLE} {_NO_EXECUTABLE_STACK}",
         "aot_inductor.enable_line_tables": False,
         # The host's flags were checked before; the probe compiles dozens of programs.
         "cpp.vec_isa_ok": True,

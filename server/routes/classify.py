@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.requests import ClassifyInput, ClassifyRequest, ScoreForm, TextPair
-from infinity_v3.server.endpoint import Call, schedule_of
+from infinity_v3.server.call import Call, schedule_of
 from infinity_v3.server.errors import validation
-from infinity_v3.server.exchange import Reply
-from infinity_v3.server.items import Items, refuse_conversations
+from infinity_v3.server.intake import take_in
+from infinity_v3.server.items import Items
 from infinity_v3.server.replies import (
+    Answer,
     Encoder,
-    accept_items,
     created_s,
     encoder_for,
-    inference_reply,
     note_result,
     usage,
 )
@@ -29,14 +28,11 @@ if TYPE_CHECKING:
     from infinity_v3.runtime.results import ClassifyResult, LabelScores
 
 
-async def predict(call: Call[PredictBody]) -> Reply:
+async def predict(call: Call[PredictBody]) -> Answer:
     """The labels of each item, best first; a bare item is answered without the outer list."""
     body, model = call.body, call.model
-    items = parse_predict(body.inputs)
-    accept_items(call, items, is_scoring=True)
-    model.service.check_can_classify()
-    refuse_conversations(items, "classified")
-    model.check_batch_size(items.num_items)
+    parsed = parse_predict(body.inputs, max_items=call.budget.limit)
+    items = take_in(call, parsed, model.service.check_can_classify, is_scoring=True)
     form = ScoreForm.LOGITS if body.raw_scores else ScoreForm.NATIVE
     request = ClassifyRequest(
         items=items.items,
@@ -49,7 +45,7 @@ async def predict(call: Call[PredictBody]) -> Reply:
     note_result(call, result)
     encoder = encoder_for(call)
     rows = [_ranked_labels(model, item, form, encoder) for item in result.items]
-    return inference_reply(call, encoder, rows if items.is_list else rows[0])
+    return Answer(value=rows if items.is_list else rows[0], encoder=encoder)
 
 
 def _ranked_labels(
@@ -64,15 +60,13 @@ def _numbers(scores: "Sequence[float]", form: ScoreForm, encoder: Encoder) -> "S
     return encoder.numbers(scores) if form is ScoreForm.LOGITS else scores
 
 
-async def classify(call: Call[ClassifyBody]) -> Reply:
+async def classify(call: Call[ClassifyBody]) -> Answer:
     """The scores of each item by class id."""
     body, model = call.body, call.model
-    items = parse_classify(body)
-    accept_items(call, items, is_scoring=True)
-    model.service.check_can_classify()
-    refuse_conversations(items, "classified")
+    parsed = parse_classify(body, max_items=call.budget.limit)
+    can = model.service.check_can_classify
+    items = take_in(call, parsed, can, field="input", is_scoring=True)
     _check_pairs(items, model)
-    model.check_batch_size(items.num_items, "input")
     _check_rid(body.rid, items.num_items)
     form = ScoreForm.PROBABILITIES if body.use_activation else ScoreForm.LOGITS
     request = ClassifyRequest(
@@ -85,7 +79,7 @@ async def classify(call: Call[ClassifyBody]) -> Reply:
     result = await model.service.classify(request)
     note_result(call, result)
     encoder = encoder_for(call)
-    return inference_reply(call, encoder, _document(model, result, form, encoder))
+    return Answer(value=_document(model, result, form, encoder), encoder=encoder)
 
 
 def _check_pairs(items: Items[ClassifyInput], model: ServedModel) -> None:

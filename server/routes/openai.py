@@ -7,24 +7,20 @@ import msgspec
 
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.requests import EmbedRequest, EmbedTokensRequest, TextInput, TextOptions
+from infinity_v3.server.call import Call, schedule_of
 from infinity_v3.server.context import ServerContext
-from infinity_v3.server.endpoint import Call, require_loaded, schedule_of
+from infinity_v3.server.conversations import read_conversation, shows_images
+from infinity_v3.server.endpoint import require_loaded
 from infinity_v3.server.errors import unsupported_task, validation
 from infinity_v3.server.exchange import Exchange, Reply
-from infinity_v3.server.items import (
-    Items,
-    empty_list,
-    one_conversation,
-    parse_items,
-    refuse_conversations,
-)
+from infinity_v3.server.intake import take_in
+from infinity_v3.server.items import Items, empty_list, parse_items, single
 from infinity_v3.server.negotiation import reply_media_type
 from infinity_v3.server.replies import (
+    Answer,
     Encoder,
-    accept_items,
     created_s,
     encoder_for,
-    inference_reply,
     note_result,
     usage,
 )
@@ -37,30 +33,28 @@ if TYPE_CHECKING:
     from infinity_v3.server.codec import FloatArray
 
 
-async def embeddings(call: Call[EmbeddingsBody]) -> Reply:
+async def embeddings(call: Call[EmbeddingsBody]) -> Answer:
     """One normalised vector per item; of late interaction, one vector per token."""
     body, model = call.body, call.model
-    items = _items(body)
-    accept_items(call, items)
-    _check_task(call)
-    refuse_conversations(items)
-    model.check_batch_size(items.num_items, "input")
-    result = await _embed(call, items, cut_options(call.body, call.model.info))
+    parsed = _items(body, call.budget.limit)
+    items = take_in(call, parsed, lambda: _check_task(call), field="input")
+    result = await _embed(call, items, cut_options(body, model.info))
     note_result(call, result)
     encoder = encoder_for(call, body.encoding_format)
-    return inference_reply(call, encoder, _document(model, result, encoder))
+    return Answer(value=_document(model, result, encoder), encoder=encoder)
 
 
-def _items(body: EmbeddingsBody) -> Items[TextInput]:
+def _items(body: EmbeddingsBody, max_items: int) -> Items[TextInput]:
     has_input = body.input is not msgspec.UNSET
     if has_input is (body.messages is not msgspec.UNSET):
         raise validation("exactly one of `input` and `messages` is required", param="input")
     if not isinstance(body.messages, msgspec.UnsetType):
         if not body.messages:
             raise empty_list("messages")
-        return one_conversation()
+        conversation = read_conversation(body.messages)
+        return single(conversation, has_images=shows_images(body.messages))
     assert not isinstance(body.input, msgspec.UnsetType), "input was checked; this is a bug"
-    return parse_items(body.input, "input")
+    return parse_items(body.input, "input", max_items=max_items)
 
 
 def _is_per_token(model: ServedModel) -> bool:

@@ -8,15 +8,14 @@ import msgspec
 
 from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.requests import RankRequest, ScoreForm
-from infinity_v3.server.endpoint import Call, schedule_of
+from infinity_v3.server.call import Call, schedule_of
 from infinity_v3.server.errors import from_inference, validation
-from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import empty_list
 from infinity_v3.server.replies import (
+    Answer,
     accept,
     created_s,
     encoder_for,
-    inference_reply,
     note_result,
     usage,
 )
@@ -39,7 +38,7 @@ class Candidates:
         return self.field == "texts"
 
 
-async def rerank(call: Call[RerankBody]) -> Reply:
+async def rerank(call: Call[RerankBody]) -> Answer:
     """Candidates, best first."""
     body, model = call.body, call.model
     candidates = _candidates(body)
@@ -47,10 +46,10 @@ async def rerank(call: Call[RerankBody]) -> Reply:
     num_characters = count * len(body.query) + sum(map(len, candidates.texts))
     accept(call, is_batch=True, num_items=count, num_characters=num_characters, is_scoring=True)
     model.service.check_can_rank()
-    model.check_batch_size(count, candidates.field)
+    call.budget.take(count, candidates.field)
     result = await _rank(call, candidates)
     note_result(call, result)
-    return _reply(call, candidates, result)
+    return _answer(call, candidates, result)
 
 
 def _candidates(body: RerankBody) -> Candidates:
@@ -71,10 +70,12 @@ def _not_empty(candidates: Candidates) -> Candidates:
 
 async def _rank(call: Call[RerankBody], candidates: Candidates) -> "RankResult":
     body = call.body
+    # A length is checked in both dialects, but only one of them cuts at it.
+    cut = cut_options(body, call.model.info)
     request = RankRequest(
         query=body.query,
         documents=candidates.texts,
-        options=text_options(body) if candidates.is_tei else cut_options(body, call.model.info),
+        options=text_options(body) if candidates.is_tei else cut,
         schedule=schedule_of(call),
         form=ScoreForm.LOGITS if body.raw_scores else ScoreForm.NATIVE,
         max_document_tokens=None if candidates.is_tei else body.max_tokens_per_doc,
@@ -85,16 +86,16 @@ async def _rank(call: Call[RerankBody], candidates: Candidates) -> "RankResult":
         raise from_inference(with_reason(error, body), candidates.field) from None
 
 
-def _reply(call: Call[RerankBody], candidates: Candidates, result: "RankResult") -> Reply:
+def _answer(call: Call[RerankBody], candidates: Candidates, result: "RankResult") -> Answer:
     encoder = encoder_for(call)
     order = result.order[: call.body.top_n]
     scores = [result.scores[index] for index in order]
     numbers = encoder.numbers(scores) if call.body.raw_scores else scores
     ranking = list(zip(order, numbers, strict=True))
     if candidates.is_tei:
-        return inference_reply(call, encoder, _tei_entries(call.body, candidates, ranking))
+        return Answer(value=_tei_entries(call.body, candidates, ranking), encoder=encoder)
     entries = _document_entries(call.body, candidates, ranking)
-    return inference_reply(call, encoder, _document(call, result, entries))
+    return Answer(value=_document(call, result, entries), encoder=encoder)
 
 
 Ranking = list[tuple[int, object]]

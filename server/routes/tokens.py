@@ -9,17 +9,10 @@ from infinity_v3.runtime.requests import (
     ScoreForm,
     TokenizeRequest,
 )
-from infinity_v3.server.endpoint import Call, schedule_of
+from infinity_v3.server.call import Call, schedule_of
 from infinity_v3.server.errors import validation
-from infinity_v3.server.exchange import Reply
 from infinity_v3.server.items import empty_list
-from infinity_v3.server.replies import (
-    Encoder,
-    accept,
-    encoder_for,
-    inference_reply,
-    note_result,
-)
+from infinity_v3.server.replies import Answer, Encoder, accept, encoder_for, note_result
 from infinity_v3.server.schemas import DecodeBody, PredictTokensBody, TokenizeBody
 from infinity_v3.server.text_options import text_options
 
@@ -27,18 +20,18 @@ if TYPE_CHECKING:
     from infinity_v3.runtime.results import TokenEntity
 
 
-async def predict_tokens(call: Call[PredictTokensBody]) -> Reply:
+async def predict_tokens(call: Call[PredictTokensBody]) -> Answer:
     """The labelled tokens, or groups of tokens, of each text."""
     body, model = call.body, call.model
     texts = _texts(body.inputs)
     _accept(call, texts)
     model.service.check_can_classify_tokens()
-    model.check_batch_size(len(texts))
+    call.budget.take(len(texts))
     result = await model.service.classify_tokens(_request(call, texts))
     note_result(call, result)
     encoder = encoder_for(call)
     document = [[_entity(entity, body, encoder) for entity in row] for row in result.entities]
-    return inference_reply(call, encoder, document)
+    return Answer(value=document, encoder=encoder)
 
 
 def _accept(call: Call[PredictTokensBody], texts: tuple[str, ...]) -> None:
@@ -89,7 +82,7 @@ def _texts(inputs: str | list[str]) -> tuple[str, ...]:
     return texts
 
 
-async def tokenize(call: Call[TokenizeBody]) -> Reply:
+async def tokenize(call: Call[TokenizeBody]) -> Answer:
     """The tokens of each text; offsets count characters of prompt + text."""
     body, model = call.body, call.model
     texts = _texts(body.inputs)
@@ -101,7 +94,6 @@ async def tokenize(call: Call[TokenizeBody]) -> Reply:
         prompt_name=body.prompt_name,
     )
     rows = await model.service.tokenize(request)
-    encoder = encoder_for(call)
     document = [
         [
             {
@@ -115,10 +107,10 @@ async def tokenize(call: Call[TokenizeBody]) -> Reply:
         ]
         for row in rows
     ]
-    return Reply(body=encoder.document(document), content_type=encoder.media_type)
+    return Answer(value=document, encoder=encoder_for(call))
 
 
-async def decode(call: Call[DecodeBody]) -> Reply:
+async def decode(call: Call[DecodeBody]) -> Answer:
     """The text of each list of ids."""
     body, model = call.body, call.model
     id_lists, is_list = _id_lists(body.ids)
@@ -127,13 +119,12 @@ async def decode(call: Call[DecodeBody]) -> Reply:
         id_lists=id_lists, is_list=is_list, skip_special_tokens=body.skip_special_tokens
     )
     texts = await model.service.decode(request)
-    encoder = encoder_for(call)
-    return Reply(body=encoder.document(texts), content_type=encoder.media_type)
+    return Answer(value=texts, encoder=encoder_for(call))
 
 
 def _note_items(call: Call[TokenizeBody] | Call[DecodeBody], num_items: int) -> None:
     call.exchange.outcome.num_items = num_items
-    call.model.check_batch_size(num_items)
+    call.budget.take(num_items)
 
 
 def _id_lists(ids: list[int | list[int]]) -> tuple[tuple[tuple[int, ...], ...], bool]:

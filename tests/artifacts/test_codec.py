@@ -11,6 +11,7 @@ from fake_artifact import make_manifest, make_target
 from infinity_v3.artifacts.codec import artifact_id, decode_manifest, encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import (
+    ChatTemplate,
     Heads,
     KeptProgram,
     LateInteraction,
@@ -56,9 +57,14 @@ def test_round_trip_of_everything_that_heads_may_hold() -> None:
     template = PairTemplate(
         before="Q: ", between="\nD: ", after="", adds_special_tokens=True, is_document_first=True
     )
-    manifest = replace(
-        plain, heads=heads, tokenizer=replace(plain.tokenizer, pair_template=template)
+    chat = ChatTemplate(
+        file=plain.tokenizer.file,
+        variables={"bos_token": "<s>", "add_generation_prompt": False, "tools": None, "n": 1},
+        takes_text=True,
+        takes_parts=False,
     )
+    tokenizer = replace(plain.tokenizer, pair_template=template, chat_template=chat)
+    manifest = replace(plain, heads=heads, tokenizer=tokenizer)
 
     assert decode_manifest(encode_manifest(manifest)) == manifest
 

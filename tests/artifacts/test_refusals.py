@@ -20,6 +20,12 @@ Steps = tuple[str | int, ...]
 
 AVX2 = "targets/cpu-x86_64-avx2-f32"
 HEX = "0" * 64
+CHAT = {
+    "file": "tokenizer/tokenizer.json",
+    "variables": {},
+    "takes_text": True,
+    "takes_parts": False,
+}
 ABSENT = object()
 
 
@@ -170,6 +176,27 @@ MANIFEST_MUTATIONS: list[tuple[Steps, object, str]] = [
     (("tokenizer", "file"), "tokenizer/none.json", "tokenizer.file: expected a path of 'files'"),
     (("tokenizer", "truncation_side"), "up", "tokenizer.truncation_side: expected one of left"),
     (("tokenizer", "special_tokens"), "some", "tokenizer.special_tokens: expected one of template"),
+    (("tokenizer", "chat_template"), "tokenizer/x", "chat_template: expected an object"),
+    (
+        ("tokenizer", "chat_template"),
+        {**CHAT, "file": "tokenizer/none.jinja"},
+        "tokenizer.chat_template.file: expected a path of 'files'",
+    ),
+    (
+        ("tokenizer", "chat_template"),
+        {**CHAT, "file": "weights/float32.safetensors"},
+        "tokenizer.chat_template.file: expected a path below 'tokenizer/'",
+    ),
+    (
+        ("tokenizer", "chat_template"),
+        {**CHAT, "takes_text": False},
+        "tokenizer.chat_template.takes_parts: expected true",
+    ),
+    (
+        ("tokenizer", "chat_template"),
+        {**CHAT, "variables": {"tools": []}},
+        "tokenizer.chat_template.variables.tools: expected",
+    ),
     (("tokenizer", "length", "max_tokens"), 0, "tokenizer.length.max_tokens: expected at least 1"),
     (("prompts", "default"), "none", "prompts.default: expected a key of 'named', found 'none'"),
     (

@@ -54,7 +54,7 @@ def test_real_checkpoint_is_read_completely(minilm: Path) -> None:
     names = [file.name for file in config.tokenizer.companions]
     assert names == ["tokenizer_config.json", "special_tokens_map.json"]
     assert (config.tokenizer.num_special_tokens, config.tokenizer.truncation_side) == (2, "right")
-    assert (config.tokenizer.model_max_length, config.tokenizer.chat_template) == (512, None)
+    assert (config.tokenizer.model_max_length, config.tokenizer.default_template) == (512, None)
     assert config.license == "apache-2.0"
     assert config.files == (
         "1_Pooling/config.json",
@@ -312,7 +312,9 @@ def test_pooling_without_a_module_list_is_found(bert: Path) -> None:
 def test_chat_template_is_found(bert: Path) -> None:
     (bert / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
     config = read_hub_config(bert)
-    assert config.tokenizer.chat_template == bert / "chat_template.jinja"
+    template = config.tokenizer.default_template
+    assert template is not None
+    assert (template.file, template.source) == (bert / "chat_template.jinja", "{{ messages }}")
     assert "chat_template.jinja" in config.files
 
 

@@ -86,7 +86,7 @@ def test_facts_for_the_server(artifact: Artifact) -> None:
     assert info.fill_tokens <= info.max_batch_tokens
     assert info.pooling == (PoolingMode.MEAN,)
     assert info.prompt_names == ("query", "passage")
-    assert info.capabilities == {"embed", "embed_all", "similarity", "tokenize"}
+    assert info.capabilities == {"embed", "embed_all", "score", "similarity", "tokenize"}
     assert model.prompts.text(None) == "q: "
     assert model.notes == ()
     assert set(model.seconds) == {"load", "warmup"}
@@ -94,7 +94,7 @@ def test_facts_for_the_server(artifact: Artifact) -> None:
 
 def test_an_artifact_without_token_output(tmp_path: Path) -> None:
     model = load(make_artifact(tmp_path, graph=FakeEngine(outputs=("pooled",)).graph))
-    assert model.info.capabilities == {"embed", "similarity", "tokenize"}
+    assert model.info.capabilities == {"embed", "score", "similarity", "tokenize"}
 
 
 KINDS: list[tuple[Kind, str, Heads, set[str]]] = [
@@ -109,7 +109,7 @@ KINDS: list[tuple[Kind, str, Heads, set[str]]] = [
         Kind.RERANKER,
         "logits",
         Heads(labels=("relevance",), activation=ScoreActivation.SIGMOID),
-        {"rerank", "classify", "tokenize"},
+        {"rerank", "classify", "score", "tokenize"},
     ),
     (
         Kind.CLASSIFIER,

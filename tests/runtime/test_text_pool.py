@@ -7,11 +7,12 @@ from threading import Event
 import pytest
 import tokenizers
 
+from infinity_v3.runtime.chunks import CHUNK_ITEMS
 from infinity_v3.runtime.encodings import TokenizerInput, encode_many, encode_one
 from infinity_v3.runtime.late_interaction import Side
 from infinity_v3.runtime.requests import TextPair
 from infinity_v3.runtime.text_pool import INLINE_ITEMS, TextPool
-from infinity_v3.runtime.tokenizer import CHUNK_ITEMS, TextTokenizer
+from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.truncation import Truncation
 from tiny_models import MAX_INPUT_TOKENS, VOCAB_SIZE, word_tokenizer
 

@@ -110,7 +110,7 @@ def test_predict_of_one_label_is_a_sigmoid(reranker: Client) -> None:
         (None, 422, "`inputs`"),
         ("\ud800", 422, "lone surrogate"),
         ([["a"]] * 1025, 422, "batch size 1025"),
-        ({"messages": MESSAGES}, 424, "no chat template: conversations cannot be classified"),
+        ({"messages": MESSAGES}, 424, "no chat template"),
         ({"messages": []}, 400, "messages` cannot be empty"),
         ([{"messages": MESSAGES}], 424, "chat template"),
         ([MESSAGES, ["a"]], 424, "chat template"),

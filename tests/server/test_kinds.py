@@ -1,6 +1,7 @@
 """What each route answers on each kind of artifact, over real sockets."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,20 @@ ROUTES: dict[str, object] = {
     "/rerank": RANK,
     "/v1/rerank": RANK,
     "/v2/rerank": {"query": "q", "documents": ["a"]},
+    "/v1/score": {"text_1": "a", "text_2": "b"},
     "/predict_tokens": EMBED,
 }
 FINE = {
-    Kind.EMBEDDING: {"/embed", "/embed_all", "/similarity", "/v1/embeddings", "/embeddings"},
+    Kind.EMBEDDING: {
+        *("/embed", "/embed_all", "/similarity", "/v1/embeddings", "/embeddings"),
+        "/v1/score",
+    },
     Kind.SPARSE: {"/embed_sparse"},
     Kind.LATE_INTERACTION: {"/embed_all", "/v1/embeddings", "/embeddings"},
     Kind.CLASSIFIER: {"/predict", "/v1/classify", "/classify"},
     Kind.RERANKER: {
         *("/predict", "/v1/classify", "/classify"),
-        *("/rerank", "/v1/rerank", "/v2/rerank"),
+        *("/rerank", "/v1/rerank", "/v2/rerank", "/v1/score"),
     },
     Kind.TOKEN_CLASSIFIER: {"/predict_tokens"},
 }
@@ -48,6 +53,7 @@ FRAGMENTS = {
     "/rerank": "model is not a re-ranker model",
     "/v1/rerank": "model is not a re-ranker model",
     "/v2/rerank": "model is not a re-ranker model",
+    "/v1/score": "Model is neither a re-ranker model nor an embedding model",
     "/predict_tokens": "Model is not a token classification model",
 }
 CASES = [(kind, path) for kind in FINE for path in ROUTES]
@@ -184,7 +190,7 @@ def test_info_tells_the_kind(client_of: ClientOf, kind: Kind, expected: object) 
 
 def test_models_list_what_they_can_do(client_of: ClientOf) -> None:
     (entry,) = client_of(Kind.RERANKER).get("/v1/models").json["data"]
-    assert entry["capabilities"] == ["classify", "rerank", "tokenize"]
+    assert entry["capabilities"] == ["classify", "rerank", "score", "tokenize"]
 
 
 def test_scores_are_counted_as_predictions(start_server: StartServer) -> None:
@@ -240,6 +246,11 @@ def test_the_requests_of_the_document_are_answered(client_of: ClientOf) -> None:
     examples = list(_CURL.finditer(DOCUMENT.read_text()))
     assert len(examples) >= 5
     for example in examples:
-        kind = next(kind for kind, paths in FINE.items() if example["path"] in paths)
-        answer = client_of(kind).post(example["path"], example["body"].encode())
+        path = example["path"]
+        kind = next((kind for kind, paths in FINE.items() if path in paths), Kind.EMBEDDING)
+        client = client_of(kind)
+        facts = client.service.info
+        client.service.info = replace(facts, has_chat_template='"messages"' in example["body"])
+        answer = client.post(path, example["body"].encode())
+        client.service.info = facts
         assert answer.status == 200, (example["path"], answer.body)

@@ -43,7 +43,7 @@ def raw(port: int, data: bytes, silence_s: float = 5.0) -> bytes:
         ("POST", "/info", 405, "GET, HEAD"),
         ("POST", "/nope", 404, None),
         ("GET", "/embed/", 404, None),
-        ("POST", "/v1/score", 404, None),
+        ("POST", "/v1/scores", 404, None),
         ("GET", "/v1/models/", 404, None),
         ("GET", "/v1/nope", 404, None),
         ("DELETE", "/", 405, "GET, HEAD, POST"),

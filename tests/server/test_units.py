@@ -71,11 +71,11 @@ def outcome(body: bytes, media_type: str, body_type: type[RoutedBody]) -> int:
     try:
         found = convert(decode(body, media_type), body_type)
         if isinstance(found, EmbedBody):
-            parse_items(found.inputs, "inputs")
+            parse_items(found.inputs, "inputs", max_items=1024)
         if isinstance(found, PredictBody):
-            parse_predict(found.inputs)
+            parse_predict(found.inputs, max_items=1024)
         if isinstance(found, ClassifyBody):
-            parse_classify(found)
+            parse_classify(found, max_items=1024)
     except HttpError as error:
         return error.status
     return 200
@@ -339,3 +339,16 @@ def test_broken_streams_are_told_from_long_ones() -> None:
             inflate(data, coding, 10)
         assert caught.value.status == 400
     assert zstandard.ZstdDecompressor().decompress(deflate(b"x", Coding.ZSTD)) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_packed"),
+    [
+        ("application/msgpack, */*", True),
+        ("application/msgpack;q=0.5, */*;q=0.8", False),
+        ("application/msgpack;q=0.9, application/*", False),
+        ("application/msgpack;q=0.5, application/json;q=0.4, */*", True),
+    ],
+)
+def test_ranges_speak_for_json_too(accept: str, is_packed: bool) -> None:
+    assert (reply_media_type(accept) != "application/json") is is_packed
