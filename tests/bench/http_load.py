@@ -1,0 +1,97 @@
+"""Closed-loop clients in one event loop: each asks again as soon as it has its answer.
+
+Replies are read by their content length and not parsed, so that a client costs little beside a
+server. Knows nothing of servers.
+"""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What came of a run.
+
+    Attributes:
+        seconds: how long it took.
+        latencies_s: of every request answered with 200; anything else ends the run.
+    """
+
+    seconds: float
+    latencies_s: tuple[float, ...]
+
+    @property
+    def requests_per_s(self) -> float:
+        return len(self.latencies_s) / self.seconds
+
+    def quantile_s(self, share: float) -> float:
+        """The latency that `share` of the requests stayed within."""
+        ranked = sorted(self.latencies_s)
+        return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
+
+
+def request_bytes(base_url: str, path: str, body: object) -> bytes:
+    """A whole POST request for a kept connection."""
+    data = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: {urlsplit(base_url).netloc}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+def drive(base_url: str, requests: Sequence[bytes], *, clients: int, seconds: float) -> Load:
+    """Send the requests, over and over, from so many clients for so long.
+
+    Raises:
+        SystemExit: a reply that is no 200, or has no content length.
+    """
+    return asyncio.run(_drive(base_url, requests, clients, seconds))
+
+
+async def _drive(base_url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
+    latencies_s: list[float] = []
+    endless = itertools.cycle(requests)
+    started = time.perf_counter()
+    until = started + seconds
+    await asyncio.gather(*(_client(base_url, endless, until, latencies_s) for _ in range(clients)))
+    return Load(seconds=time.perf_counter() - started, latencies_s=tuple(latencies_s))
+
+
+async def _client(
+    base_url: str, requests: Iterator[bytes], until: float, latencies_s: list[float]
+) -> None:
+    address = urlsplit(base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        while (sent := time.perf_counter()) < until:
+            writer.write(next(requests))
+            await _read_reply(reader)
+            latencies_s.append(time.perf_counter() - sent)
+    finally:
+        writer.close()
+
+
+async def _read_reply(reader: asyncio.StreamReader) -> None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    if b" 200 " not in head.split(b"\r\n", 1)[0]:
+        raise SystemExit(f"expected 200, found {head.splitlines()[0].decode()}")
+    await reader.readexactly(content_length(head))
+
+
+def content_length(head: bytes) -> int:
+    """Bytes of the body behind these headers.
+
+    Raises:
+        SystemExit: they do not say.
+    """
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise SystemExit("a reply without a content length")

@@ -1,0 +1,178 @@
+"""Measures what the server adds to an engine call, with one client, and where that time goes.
+
+Two servers take turns: one as it is, whose median reply time counts, and one with stopwatches
+around its stages, which says where the time goes.
+"""
+
+import argparse
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from http_load import content_length, request_bytes
+from machine import describe_machine
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from server_process import ServerProcess
+
+TEXT = "A cat sleeps on the warm stones beside the river."
+WARM_UP_REQUESTS = 200
+MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Medians of one run, in seconds.
+
+    Attributes:
+        reply_s: one request, as the client sees it.
+        engine_s: the engine call of such a request, while it is served.
+        stages: seconds of each stage of a served request, in order; their sum is `reply_s` of the
+            server with stopwatches.
+    """
+
+    reply_s: float
+    engine_s: float
+    stages: Mapping[str, float]
+
+    @property
+    def added_s(self) -> float:
+        return self.reply_s - self.engine_s
+
+
+class Client:
+    """One kept connection; a reply is read by its content length."""
+
+    def __init__(self, base_url: str, path: str) -> None:
+        address = urlsplit(base_url)
+        self._socket = socket.create_connection((address.hostname or "", address.port or 0))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = request_bytes(base_url, path, {"inputs": TEXT})
+
+    def ask(self) -> float:
+        """Send the request and read the whole reply; gives the seconds between."""
+        started = time.perf_counter()
+        self._socket.sendall(self._request)
+        received = b""
+        while (size := _reply_size(received)) is None or len(received) < size:
+            more = self._socket.recv(65536)
+            if not more:
+                raise SystemExit("the server closed the connection")
+            received += more
+        seconds = time.perf_counter() - started
+        if not received.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"the server refused the request: {received[:200]!r}")
+        return seconds
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _reply_size(received: bytes) -> int | None:
+    """Bytes of the whole reply, once its headers are there."""
+    head, mark, _ = received.partition(b"\r\n\r\n")
+    return len(head) + len(mark) + content_length(head) if mark else None
+
+
+def main() -> None:
+    options = _parse()
+    overhead = measure(options.artifact, options.rounds, options.requests)
+    if options.json:
+        print(json.dumps({"overhead": _figures(overhead), "machine": describe_machine()}))
+        return
+    print(json.dumps(describe_machine()))
+    print("| stage | median, µs |\n|---|---:|")
+    for name, seconds in overhead.stages.items():
+        print(f"| {name} | {seconds * MICROSECONDS:.0f} |")
+    print(
+        f"reply {overhead.reply_s * 1e3:.3f} ms - engine {overhead.engine_s * 1e3:.3f} ms "
+        f"= {overhead.added_s * 1e3:.3f} ms added by the server"
+    )
+
+
+def measure(artifact: Path, num_rounds: int, num_requests: int) -> Overhead:
+    """Ask both servers in turn, `num_requests` each per round."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        figures_file = Path(folder) / "figures.json"
+        program = Path(__file__).resolve().with_name("traced_server.py")
+        launcher = (sys.executable, str(program), str(figures_file))
+        with ServerProcess(artifact, launcher=launcher) as traced_server:
+            traced = stack.enter_context(_client(traced_server))
+            plain = stack.enter_context(_client(stack.enter_context(ServerProcess(artifact))))
+            for client in (plain, traced):
+                _ask(client, WARM_UP_REQUESTS)
+            seconds: dict[Client, list[float]] = {plain: [], traced: []}
+            for _ in range(num_rounds):
+                for client, times in seconds.items():
+                    times += _ask(client, num_requests)
+        stages = json.loads(figures_file.read_text())
+    replies = {client: statistics.median(times) for client, times in seconds.items()}
+    return Overhead(
+        reply_s=replies[plain],
+        engine_s=stages["engine"],
+        stages=_table(stages, replies[traced]),
+    )
+
+
+def _table(stages: Mapping[str, float], reply_s: float) -> dict[str, float]:
+    """Split a reply time into stages that add up to it."""
+    known = {
+        "read and parse the body": stages["read"],
+        "check it, find the model": stages["check"],
+        "tokenise": stages["tokenise"],
+        "queue: to the engine thread and back": stages["wait"] - stages["batch"],
+        "pack": stages["batch"] - stages["engine"],
+        "engine": stages["engine"],
+        "post-process": stages["service"] - stages["tokenise"] - stages["wait"],
+        "serialise": stages["serialise"],
+        "headers, hand over to the transport": stages["send"],
+    }
+    known["pack and read rows"] = known.pop("pack")
+    known["metrics, limits, the rest of the server"] = stages["server"] - sum(known.values())
+    known["sockets, transport, client"] = reply_s - stages["server"]
+    return known
+
+
+@contextmanager
+def _client(server: ServerProcess) -> Iterator[Client]:
+    client = Client(server.base_url, "/embed")
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _ask(client: Client, num_requests: int) -> list[float]:
+    return [client.ask() for _ in range(num_requests)]
+
+
+def _figures(overhead: Overhead) -> dict[str, object]:
+    stages = {name: round(seconds * MICROSECONDS) for name, seconds in overhead.stages.items()}
+    return {
+        "reply_ms": round(overhead.reply_s * 1e3, 3),
+        "engine_ms": round(overhead.engine_s * 1e3, 3),
+        "added_ms": round(overhead.added_s * 1e3, 3),
+        "stages_us": stages,
+    }
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--artifact", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=200, help="per round and server")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

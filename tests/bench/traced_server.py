@@ -1,0 +1,104 @@
+"""Runs the server unchanged but for stopwatches around its stages; writes their medians at its end.
+
+Usage: traced_server.py FIGURES_FILE PROGRAM [ARGUMENT ...]
+"""
+
+import functools
+import json
+import runpy
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Stopwatches = tuple[tuple[object, str, str], ...]
+"""Who owns a function, its name, and the stage that it is."""
+
+_seconds: dict[str, list[float]] = defaultdict(list)
+
+
+@contextmanager
+def _stopwatch(stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    _seconds[stage].append(time.perf_counter() - started)
+
+
+def timed(stage: str, function: Callable[P, R]) -> Callable[P, R]:
+    """Time every call."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _stopwatch(stage):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def timed_async(stage: str, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """Time every call until it has been awaited."""
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _stopwatch(stage):
+            return await function(*args, **kwargs)
+
+    return call
+
+
+def put_stopwatches() -> None:
+    """Wrap the stages of a request, where the server looks them up."""
+    from infinity_v3.runtime.dispatcher import Dispatcher
+    from infinity_v3.runtime.engines.aoti_cpu import AotiCpuEngine
+    from infinity_v3.runtime.service import InferenceService
+    from infinity_v3.runtime.text_pool import TextPool
+    from infinity_v3.runtime.worker import EngineWorker
+    from infinity_v3.server import app, endpoint
+    from infinity_v3.server.replies import Encoder
+
+    calls: Stopwatches = (
+        (Encoder, "document", "serialise"),
+        (endpoint.Endpoint, "call", "check"),
+        (EngineWorker, "_compute", "batch"),
+        (AotiCpuEngine, "run", "engine"),
+    )
+    for owner, name, stage in calls:
+        setattr(owner, name, timed(stage, getattr(owner, name)))
+    awaited: Stopwatches = (
+        (endpoint, "read_document", "read"),
+        (app, "send", "send"),
+        (TextPool, "encode", "tokenise"),
+        (Dispatcher, "run", "wait"),
+        (InferenceService, "embed", "service"),
+        (app.App, "_serve", "server"),
+    )
+    for owner, name, stage in awaited:
+        setattr(owner, name, timed_async(stage, getattr(owner, name)))
+
+
+def write_figures(path: Path) -> None:
+    """Write the median seconds of each stage; start-up and the first calls are left out."""
+    kept = {stage: times[len(times) // 10 :] for stage, times in _seconds.items()}
+    path.write_text(json.dumps({name: statistics.median(times) for name, times in kept.items()}))
+
+
+def main() -> None:
+    figures = Path(sys.argv[1])
+    sys.argv = sys.argv[2:]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    put_stopwatches()
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        write_figures(figures)
+
+
+if __name__ == "__main__":
+    main()
