@@ -5,7 +5,7 @@ VENV := .venv
 TEST_WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help demo test check matrix bench clean
+.PHONY: help demo test check matrix docs bench clients faults fuzz image clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -29,10 +29,30 @@ matrix: ## Every family under every task for every target of this host; writes d
 	@.ci/setup dev
 	@$(VENV)/bin/python tests/bench/matrix_run.py $(ARGS)
 
+docs: ## Write docs/configuration.md from the options of the server
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/support/configuration_page.py
+
 bench: ## Compare the engine with other runtimes, side by side (ARGS="--json" and others)
 	@.ci/setup bench
 	@$(VENV)/bin/python tests/bench/engine.py $(ARGS)
 
+clients: ## Published clients, pinned, against real servers; writes docs/reports/clients.md (ARGS="--only NAME", "--json")
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/clients/run.py $(ARGS)
+
+faults: ## Overload a real server for ten minutes, then everything clients do wrong; writes docs/reports/faults.md
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/e2e/faults.py $(ARGS)
+
+fuzz: ## 200,000 inputs to codecs, routes and real servers; writes docs/reports/fuzz.md
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/fuzz/fuzz.py $(ARGS)
+
+image: ## Prove the serving image's content without a container tool (ARGS="--artifact DIR")
+	@.ci/setup demo
+	@$(VENV)/bin/python docs/operations/container/prove.py $(ARGS)
+
 clean: ## Remove everything that these targets made
-	rm -rf $(VENV) .cache build dist infinity_v3.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-clients .cache build dist infinity_v3.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ import pytest
 
 from compiled import CompiledArtifacts, compile_checkpoint, minilm_checkpoint
 
-pytest_plugins = ("tiny_fixtures",)
+pytest_plugins = ("served_fixtures", "tiny_fixtures")
 
 # Test processes share the machine's CPUs: a team that spins while it waits would starve the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -12,7 +12,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?://|mailto:)(?P<target>[^)#\s]+)?(?:#(?P<anchor>[^)\s]+))?\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -24,7 +24,7 @@ def test_newest_changelog_entry_is_the_version_in_pyproject() -> None:
     assert newest[1] == version
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(document: Path) -> None:
     text = FENCE.sub("", document.read_text())
     broken = [link[0] for link in LINK.finditer(text) if not _exists(document, link)]
@@ -56,3 +56,10 @@ def test_every_document_of_docs_is_linked_from_the_readme() -> None:
         path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in readme
     ]
     assert not missing
+
+
+def test_every_page_of_operations_is_linked_from_its_first() -> None:
+    folder = ROOT / "docs" / "operations"
+    first = (folder / "README.md").read_text()
+    missing = [path.name for path in folder.glob("*.md") if f"({path.name})" not in first]
+    assert missing == ["README.md"]

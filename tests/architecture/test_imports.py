@@ -13,6 +13,7 @@ DENIED = (
     "transformers",
     "torch._inductor",
     "torch._dynamo",
+    "jinja2",  # loaded for the first conversation
     "infinity_v3.compiler",
     "infinity_v3.model_specs",
 )

@@ -1,4 +1,4 @@
-"""A server process from start to end: refused starts, overload, drain, metrics, memory, cache."""
+"""A server process from start to end: refused starts, overload, drain, memory, cache."""
 
 import http.client
 import os
@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from http_client import JSON_HEADERS, HttpClient
 from http_metrics import read_metrics, series, wait_for, wait_until_idle
@@ -283,116 +282,6 @@ class TestDrain:
             begun_s = time.monotonic()
             assert server.stop(stop_signal=number) == 0
             assert time.monotonic() - begun_s < 15.0, "it waited out the drain time"
-
-
-COUNTERS = {"te_request_count", "te_request_success", "te_request_failure"}
-COUNTERS |= {"te_embed_count", "te_embed_success", "infinity_rejected_total"}
-COUNTERS |= {"te_predict_count", "te_predict_success"}
-COUNTERS |= {"infinity_tokens_total", "infinity_tokens_folded_total"}
-DURATIONS = {"duration", "tokenization_duration", "queue_duration", "inference_duration"}
-HISTOGRAMS = {f"te_{what}_{part}" for what in ("request", "embed", "predict") for part in DURATIONS}
-HISTOGRAMS |= {"te_request_input_length", "te_batch_next_size", "te_batch_next_tokens"}
-HISTOGRAMS |= {"infinity_batch_occupancy", "infinity_engine_seconds"}
-GAUGES = {"te_queue_size", "infinity_queue_tokens", "infinity_queue_tokens_limit"}
-GAUGES |= {"infinity_requests_in_flight", "infinity_artifact_info", "infinity_startup_seconds"}
-GAUGES |= {"infinity_ready", "process_resident_memory_bytes"}
-
-
-@pytest.fixture(scope="module")
-def measured(minilm_artifact: Path) -> Iterator[ServerProcess]:
-    """Has answered a fixed set of requests."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    with ServerProcess(minilm_artifact, "--prometheus-port", port) as server:
-        for inputs in ("test", ["test", "hello", "a b c"], ["test"] * 2):
-            assert server.post(EMBED, {"inputs": inputs}).status == 200
-        assert server.post("/v1/embeddings", {"input": "test"}).status == 200
-        refused: list[tuple[object, int]] = [
-            ({"inputs": ""}, 400),
-            ({"inputs": ["a"], "dimensions": 0}, 422),
-            ({"inputs": ["a"] * 1025}, 422),
-            ({"inputs": 5}, 422),
-            (b"{", 400),
-        ]
-        for body, status in refused:
-            assert server.post(EMBED, body).status == status
-        assert server.post(EMBED, b"", {"content-type": "text/html"}).status == 415
-        yield server
-
-
-class TestMetrics:
-    def test_families(self, measured: ServerProcess) -> None:
-        kinds: dict[str, set[str]] = {}
-        for line in measured.get("/metrics").body.decode().splitlines():
-            if line.startswith("# TYPE "):
-                _, _, name, kind = line.split()
-                kinds.setdefault(kind, set()).add(name)
-        assert kinds == {"counter": COUNTERS, "histogram": HISTOGRAMS, "gauge": GAUGES}
-
-    def test_text_is_what_scrapers_read(self, measured: ServerProcess) -> None:
-        reply = measured.get("/metrics")
-        assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
-        families = list(text_string_to_metric_families(reply.body.decode()))
-        sampled = {sample.name for family in families for sample in family.samples}
-        # This parser shows counters in a later format's spelling.
-        counters = {name.removesuffix("_total") + "_total" for name in COUNTERS}
-        assert sampled >= counters | GAUGES | {f"{name}_bucket" for name in HISTOGRAMS}
-
-    def test_counts(self, measured: ServerProcess) -> None:
-        samples = read_metrics(measured)
-        # Refused while parsing, a request is not counted; refused afterwards, it is.
-        assert samples['te_request_count{method="single"}'] == 3
-        assert samples['te_request_count{method="batch"}'] == 4
-        assert samples['te_request_success{method="single"}'] == 2
-        assert samples['te_request_success{method="batch"}'] == 2
-        assert samples["te_embed_success"] == 7
-        assert samples['te_request_failure{err="validation"}'] == 2
-        assert samples['te_request_failure{err="batch_size"}'] == 1
-        assert samples["te_request_duration_count"] == 4
-        assert samples["te_embed_duration_count"] == 7
-        # "test" and "hello" have 3 tokens, "a b c" has 5.
-        assert series(samples, "infinity_tokens_total") == 6 * 3 + 5
-        assert samples["te_request_input_length_count"] == 7
-
-    def test_reasons(self, measured: ServerProcess) -> None:
-        samples = read_metrics(measured)
-        found = {
-            name.partition("infinity_rejected_total")[2]: value
-            for name, value in samples.items()
-            if name.startswith("infinity_rejected_total")
-        }
-        # The model is "" while the body is not parsed.
-        model = "all-MiniLM-L6-v2"
-        assert found == {
-            '{model="",reason="malformed"}': 1,
-            '{model="",reason="media_type"}': 1,
-            '{model="",reason="validation"}': 1,
-            f'{{model="{model}",reason="empty"}}': 1,
-            f'{{model="{model}",reason="validation"}}': 2,
-        }
-
-    def test_gauges(self, measured: ServerProcess) -> None:
-        wait_until_idle(measured)
-        samples = read_metrics(measured)
-        assert samples["infinity_ready"] == 1
-        assert samples["process_resident_memory_bytes"] == pytest.approx(
-            measured.rss_bytes, rel=0.2
-        )
-        info: Any = measured.get("/info").json()
-        labels = f'artifact_id="{info["artifact"]["id"]}",target="{info["artifact"]["target"]}"'
-        assert samples[f'infinity_artifact_info{{model="all-MiniLM-L6-v2",{labels}}}'] == 1
-        assert samples['infinity_startup_seconds{model="",phase="total"}'] > 0
-
-    def test_separate_listener(self, measured: ServerProcess) -> None:
-        port = measured.get("/metrics")
-        with HttpClient(f"http://127.0.0.1:{self.metrics_port(measured)}") as client:
-            there = client.get("/metrics")
-            assert client.get("/info").status == 404
-        assert there.body.count(b"# TYPE") == port.body.count(b"# TYPE")
-
-    def metrics_port(self, measured: ServerProcess) -> int:
-        line = next(line for line in measured.log.splitlines() if "prometheus-port=" in line)
-        return int(line.partition("prometheus-port=")[2].split()[0])
 
 
 @pytest.mark.slow

@@ -96,6 +96,15 @@ def test_the_avx512_targets_hold_no_tiles(bert: TinyArtifact, name: str) -> None
         assert offending(library, AVX512) != [], library.name
 
 
+@needs_objdump
+def test_no_library_asks_for_an_executable_stack(bert: TinyArtifact) -> None:
+    # glibc 2.41 and later, and hosts that forbid memory to be written and executed, refuse those.
+    for library in libraries(bert, AVX2_TARGET):
+        command = [str(OBJDUMP), "-p", str(library)]
+        headers = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"STACK off.*\n.* flags rw-$", headers, re.MULTILINE), library.name
+
+
 def test_a_target_asks_for_all_that_its_code_needs(bert: TinyArtifact) -> None:
     targets = {target.name: target for target in open_artifact(bert.artifact).manifest.targets}
     assert set(targets) == {target.name for target in HOST_TARGETS}

@@ -5,7 +5,9 @@ Implements the server's `Service` protocol for every kind. Knows nothing of arti
 
 import asyncio
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +22,14 @@ from infinity_v3.runtime.requests import (
     ClassifyInput,
     ClassifyRequest,
     ClassifyTokensRequest,
+    Conversation,
     DecodeRequest,
     EmbedRequest,
     EmbedSparseRequest,
     EmbedTokensRequest,
     RankRequest,
     ScoreForm,
+    ScoreRequest,
     SimilarityRequest,
     TextInput,
     TextOptions,
@@ -39,6 +43,7 @@ from infinity_v3.runtime.results import (
     LabelScores,
     RankResult,
     RequestTiming,
+    ScoreResult,
     SimilarityResult,
     SparseResult,
     SparseVector,
@@ -62,6 +67,7 @@ AnyRequest = (
     | EmbedSparseRequest
     | SimilarityRequest
     | RankRequest
+    | ScoreRequest
     | ClassifyRequest
     | ClassifyTokensRequest
 )
@@ -76,6 +82,16 @@ def vector_of(item: object) -> NDArray[np.float32]:
 def logits_of(item: object, num_labels: int) -> list[float]:
     """The logits of an item: float32 numbers."""
     return [float(value) for value in vector_of(item)[:num_labels]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeJoint:
+    """Requests of a group, each on its own."""
+
+    service: "FakeService"
+    refusal: InferenceError | None = None
+
+    def leave(self) -> None: ...
 
 
 class FakeService:
@@ -127,11 +143,17 @@ class FakeService:
     def check_can_rank(self) -> None:
         capabilities.check_can_rank(self.info)
 
+    def check_can_score(self) -> None:
+        capabilities.check_can_score(self.info)
+
     def check_can_classify(self) -> None:
         capabilities.check_can_classify(self.info)
 
     def check_can_classify_tokens(self) -> None:
         capabilities.check_can_classify_tokens(self.info)
+
+    def check_can_converse(self) -> None:
+        capabilities.check_can_converse(self.info)
 
     async def embed(self, request: EmbedRequest) -> EmbedResult:
         check_dimensions(request.dimensions, WIDTH)
@@ -169,6 +191,14 @@ class FakeService:
             item_tokens=counts,
             timing=TIMING,
         )
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        counts = await self._infer(request, request.pairs, is_list=request.is_list)
+        scores = tuple(
+            activated(logits_of(pair, 1), ScoreForm.NATIVE, is_single=True)[0]
+            for pair in request.pairs
+        )
+        return ScoreResult(scores=scores, item_tokens=counts, timing=TIMING)
 
     async def classify(self, request: ClassifyRequest) -> ClassifyResult:
         counts = await self._infer(request, request.items, is_list=request.is_list)
@@ -243,6 +273,11 @@ class FakeService:
             check_ids(ids, VOCAB, position)
         return tuple(" ".join(map(str, ids)) for ids in request.id_lists)
 
+    @contextmanager
+    def joint(self, num_requests: int) -> Iterator["FakeJoint"]:
+        assert num_requests > 0
+        yield FakeJoint(service=self)
+
     def stats(self) -> ServiceStats:
         return ServiceStats(
             num_requests=self.admission.num_requests,
@@ -275,6 +310,8 @@ def num_tokens(item: ClassifyInput) -> int:
     """One token per word and two special ones, three in a pair."""
     if isinstance(item, TextPair):
         return len(item.query.split()) + len(item.document.split()) + 3
+    if isinstance(item, Conversation):
+        return sum(len(text.split()) for text in item.texts)
     return len(item.split()) + 2 if isinstance(item, str) else len(item)
 
 

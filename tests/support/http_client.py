@@ -23,6 +23,7 @@ class HttpClient:
     """
 
     def __init__(self, base_url: str, *, timeout_s: float = 60.0) -> None:
+        self.base_url = base_url
         self._connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=timeout_s)
 
     def __enter__(self) -> "HttpClient":

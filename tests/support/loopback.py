@@ -24,6 +24,7 @@ from infinity_v3.runtime.settings import ServiceSettings
 from infinity_v3.server.app import App, all_routes
 from infinity_v3.server.config import ModelConfig, ServeConfig
 from infinity_v3.server.context import ServerContext, make_context
+from infinity_v3.server.hosting import Hosting
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.transport import Transport
@@ -195,7 +196,7 @@ class ServerThread:
         self._stop = asyncio.Event()
         config = self._context.config
         transport = Transport(
-            App(self._context, all_routes(self._task)),
+            App(self._context, all_routes(Hosting(task=self._task))),
             listener,
             with_http2=config.http2,
             max_requests=self._context.gate.max_bodies,
@@ -236,14 +237,18 @@ def running(
 
 
 @contextmanager
-def running_model(make_model: Callable[[], LoadedModel]) -> Iterator[Client]:
+def running_model(
+    make_model: Callable[[], LoadedModel],
+    settings: ServiceSettings | None = None,
+    **model: Any,  # noqa: ANN401  # fields of ModelConfig
+) -> Iterator[Client]:
     """A server over the real inference service of one model."""
-    config = ModelConfig(model_id="tiny-source")
+    config = ModelConfig(model_id="tiny-source", **model)
     context = make_context(ServeConfig(models=(config,)))
     services: list[InferenceService] = []
 
     def prepare() -> None:
-        service = InferenceService(make_model(), ServiceSettings(), SilentObserver())
+        service = InferenceService(make_model(), settings or ServiceSettings(), SilentObserver())
         service.start()
         services.append(service)
         served = ServedModel(

@@ -14,6 +14,7 @@ from infinity_v3.artifacts.manifest import (
     Precision,
 )
 from infinity_v3.runtime.capabilities import capabilities_of
+from infinity_v3.runtime.chat_template import ChatRenderer
 from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MAIN_OUTPUTS
@@ -41,13 +42,14 @@ def word_tokenizer() -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def fake_model(
+def fake_model(  # noqa: PLR0913  # a model's facts
     engine: FakeEngine,
     *,
     kind: Kind = Kind.EMBEDDING,
     heads: Heads | None = None,
     prompts: PromptTable | None = None,
     pair_template: PairTemplate | None = None,
+    chat: ChatRenderer | None = None,
     fill_tokens: int = 256,
 ) -> LoadedModel:
     """A model ready for a service; its outputs are those of the engine."""
@@ -56,6 +58,7 @@ def fake_model(
         vocab_size=VOCAB_SIZE,
         max_input_tokens=MAX_INPUT_TOKENS,
         pair_template=pair_template,
+        chat=chat,
     )
     heads = heads or Heads()
     table = prompts or PromptTable(named={})
@@ -80,6 +83,7 @@ def fake_model(
         problem_type=heads.problem_type,
         prompt_names=table.names,
         capabilities=capabilities_of(kind, has_token_output=HIDDEN_OUTPUT in outputs),
+        has_chat_template=chat is not None,
         source_revision=None,
     )
     return LoadedModel(
