@@ -1,10 +1,13 @@
 """Pitfalls of the field around HTTP: keys, browsers, dialects, identifiers, metrics, shutdown."""
 
+import json
 import random
 import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -162,27 +165,59 @@ def test_pit_40_identifiers_and_usage(client: HttpClient) -> None:
     assert answer["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
 
 
-def test_pit_40_nothing_is_lost_when_the_server_goes(small: TinyArtifact) -> None:
-    with ServerProcess(small.artifact) as server, ThreadPoolExecutor(8) as pool:
+def test_pit_40_nothing_is_lost_when_the_server_goes(small: TinyArtifact, tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    with (
+        ServerProcess(small.artifact, "--request-log", str(log)) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
         running = [pool.submit(ask_until_told, server, seed) for seed in range(8)]
         wait_for(server, "te_request_success", 50)
         begun_s = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - begun_s < 30
-        answers = [answer for one in running for answer in one.result()]
-    assert {status for status, _ in answers} <= {200, 503}
-    assert all(is_last for status, is_last in answers if status == 503)
+        told = [one.result() for one in running]
+    answers = [answer for one in told for answer in one.answers]
+    assert {answer.status for answer in answers} <= {200, 503}
+    assert all(answer.is_last for answer in answers if answer.status == 503)
+    accepted = {json.loads(line)["request_id"] for line in log.read_text().splitlines()}
+    # Between requests a connection may be closed; what was accepted has been answered.
+    assert accepted.isdisjoint(one.cut for one in told)
+    assert accepted >= {answer.request_id for answer in answers if answer.status == 200}
 
 
-def ask_until_told(server: ServerProcess, seed: int) -> list[tuple[int, bool]]:
-    """Ask on one connection until an answer says that it is the last; a cut connection raises."""
-    choice, answers = random.Random(seed), [(200, False)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How one request of a client ended; `is_last`: the server closes the connection."""
+
+    request_id: str
+    status: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a client was answered, and the request that it could not send on a closed connection."""
+
+    answers: tuple[Answer, ...]
+    cut: str | None = None
+
+
+def ask_until_told(server: ServerProcess, seed: int) -> Told:
+    """Ask on one connection until it is closed."""
+    choice = random.Random(seed)
+    answers: list[Answer] = []
     with HttpClient(server.base_url) as client:
-        while not answers[-1][1]:
+        while not answers or not answers[-1].is_last:
+            request_id = f"{seed}-{len(answers)}"
             texts = ["the dog " * choice.randint(1, 9)] * choice.randint(1, 9)
-            reply = client.post(EMBED, {"inputs": texts})
-            answers.append((reply.status, reply.headers.get("connection") == "close"))
-    return answers
+            try:
+                reply = client.post(EMBED, {"inputs": texts}, {"x-request-id": request_id})
+            except ConnectionError:
+                return Told(answers=tuple(answers), cut=request_id)
+            is_last = reply.headers.get("connection") == "close"
+            answers.append(Answer(request_id=request_id, status=reply.status, is_last=is_last))
+    return Told(answers=tuple(answers))
 
 
 EXACT_NAMES = (
