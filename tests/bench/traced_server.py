@@ -13,7 +13,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from infinity_v3.server.server import Server
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,8 +56,8 @@ def timed_async(stage: str, function: Callable[P, Awaitable[R]]) -> Callable[P, 
     return call
 
 
-def put_stopwatches() -> None:
-    """Wrap the stages of a request, where the server looks them up."""
+def put_stopwatches(figures: Path) -> None:
+    """Wrap the stages of a request, where the server looks them up; write them when it ends."""
     from infinity_v3.runtime.dispatcher import Dispatcher
     from infinity_v3.runtime.engines.aoti_cpu import AotiCpuEngine
     from infinity_v3.runtime.service import InferenceService
@@ -62,6 +65,7 @@ def put_stopwatches() -> None:
     from infinity_v3.runtime.worker import EngineWorker
     from infinity_v3.server import app, endpoint
     from infinity_v3.server.replies import Encoder
+    from infinity_v3.server.server import Server
 
     calls: Stopwatches = (
         (Encoder, "document", "serialise"),
@@ -81,6 +85,20 @@ def put_stopwatches() -> None:
     )
     for owner, name, stage in awaited:
         setattr(owner, name, timed_async(stage, getattr(owner, name)))
+    server: object = Server
+    setattr(server, "run", written_after(Server.run, figures))  # noqa: B010  # not for checkers
+
+
+def written_after(run: Callable[["Server"], Awaitable[int]], path: Path) -> Callable[..., Any]:
+    """Write the figures when the server has ended: the process leaves without cleaning up."""
+
+    @functools.wraps(run)
+    async def call(server: "Server") -> int:
+        code = await run(server)
+        write_figures(path)
+        return code
+
+    return call
 
 
 def write_figures(path: Path) -> None:
@@ -93,11 +111,8 @@ def main() -> None:
     figures = Path(sys.argv[1])
     sys.argv = sys.argv[2:]
     sys.path[0] = str(Path(sys.argv[0]).parent)
-    put_stopwatches()
-    try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    finally:
-        write_figures(figures)
+    put_stopwatches(figures)
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
