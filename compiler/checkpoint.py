@@ -133,7 +133,12 @@ def is_hub_id(checkpoint: str) -> bool:
     return not checkpoint.startswith(PATH_PREFIXES) and HUB_ID.fullmatch(checkpoint) is not None
 
 
-def _locate(request: CompileRequest, progress: Progress) -> _Location:
+def check_source(request: CompileRequest) -> None:
+    """Refuse what is neither a directory nor a hub id.
+
+    Raises:
+        UsageError: it is not, or a revision was given with a directory.
+    """
     path = Path(request.checkpoint).expanduser()
     if path.is_dir():
         if request.revision is not None:
@@ -141,11 +146,17 @@ def _locate(request: CompileRequest, progress: Progress) -> _Location:
                 f"--revision {request.revision}: belongs to a hub id, and {request.checkpoint} is "
                 "a directory; leave it out"
             )
-        return _Location(path=path.resolve(), repository=LOCAL_REPOSITORY, revision=None)
-    if path.exists():
+    elif path.exists():
         raise UsageError(f"{request.checkpoint}: is a file; expected a checkpoint directory")
-    if not is_hub_id(request.checkpoint):
+    elif not is_hub_id(request.checkpoint):
         raise UsageError(f"{request.checkpoint}: no such directory, and not a hub id (org/name)")
+
+
+def _locate(request: CompileRequest, progress: Progress) -> _Location:
+    check_source(request)
+    path = Path(request.checkpoint).expanduser()
+    if path.is_dir():
+        return _Location(path=path.resolve(), repository=LOCAL_REPOSITORY, revision=None)
     with progress.stage(f"download {request.checkpoint}"):
         snapshot = fetch_snapshot(request.checkpoint, request.revision, HUB_PATTERNS)
     return _Location(path=snapshot.path, repository=request.checkpoint, revision=snapshot.commit)

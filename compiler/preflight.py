@@ -6,7 +6,7 @@ from pathlib import Path
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.publish import existing_output
 from infinity_v3.compiler.availability import runnable_targets
-from infinity_v3.compiler.checkpoint import is_hub_id
+from infinity_v3.compiler.checkpoint import check_source
 from infinity_v3.compiler.checkpoint_files import HUB_PATTERNS
 from infinity_v3.compiler.hub import fetch_snapshot, is_hub_offline
 from infinity_v3.compiler.kernel_cache import check_kernel_cache
@@ -47,18 +47,19 @@ def check_configuration(request: CompileRequest) -> None:
     Of a hub id everything but the weights, which are most of it, is fetched for that.
 
     Raises:
-        UsageError: a file is malformed, or the model cannot be compiled as asked.
+        UsageError: there is no such checkpoint, a file is malformed, or the model cannot be
+            compiled as asked.
         RunFailedError: a file cannot be read, or the hub cannot be reached and the cache has no
             copy.
     """
+    check_source(request)
     path = Path(request.checkpoint).expanduser()
-    if not path.exists() and is_hub_id(request.checkpoint):
+    if not path.is_dir():
         patterns = HUB_PATTERNS if is_hub_offline() else _WITHOUT_WEIGHTS
         path = fetch_snapshot(request.checkpoint, request.revision, patterns).path
-    if path.is_dir():
-        config = read_hub_config(path.resolve())
-        resolve_kind(config, match(config), request.asked_kind, None)
-        _check_tokenizer(config.tokenizer.tokenizer)
+    config = read_hub_config(path.resolve())
+    resolve_kind(config, match(config), request.asked_kind, None)
+    _check_tokenizer(config.tokenizer.tokenizer)
 
 
 def _check_tokenizer(file: Path) -> None:

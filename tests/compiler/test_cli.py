@@ -143,12 +143,17 @@ class Compiled:
 def pipeline(monkeypatch: pytest.MonkeyPatch, sample_artifact: Artifact) -> Compiled:
     compiled = Compiled(sample_artifact)
     monkeypatch.setattr("infinity_v3.compiler.pipeline.compile_model", compiled)
-    # A checkpoint that is nowhere is not to be looked for on the hub.
-    monkeypatch.setattr("infinity_v3.compiler.preflight.is_hub_id", lambda _: False)
     monkeypatch.setattr(commands, "_silence_libraries", lambda: None)
     return compiled
 
 
+@pytest.fixture
+def unread_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that is nowhere is not to be looked for on the hub."""
+    monkeypatch.setattr("infinity_v3.compiler.preflight.check_configuration", lambda _: None)
+
+
+@pytest.mark.usefixtures("unread_configuration")
 def test_every_flag_reaches_the_request(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -198,6 +203,7 @@ def test_every_flag_reaches_the_request(
     assert "total" in shown.err
 
 
+@pytest.mark.usefixtures("unread_configuration")
 def test_json_is_one_document_and_no_progress(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -445,3 +451,14 @@ def test_interrupt_ends_with_130(
     monkeypatch.setattr("infinity_v3.compiler.config_sources.resolve_request", interrupted)
     message = refusal(monkeypatch, capsys, "model", "x", "--out", str(tmp_path / "o"), code=130)
     assert message == "interrupted"
+
+
+def test_a_checkpoint_that_is_nowhere_is_refused_before_torch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("infinity_v3.compiler.preflight.runnable_targets", lambda _: ())
+    missing = tmp_path / "missing"
+    assert call(monkeypatch, "model", str(missing), "--out", str(tmp_path / "out")) == 2
+    assert capsys.readouterr().err == (
+        f"error: {missing}: no such directory, and not a hub id (org/name)\n"
+    )
