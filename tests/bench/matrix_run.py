@@ -76,7 +76,10 @@ def _said(outcome: Outcome) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
-    parser.add_argument("--only", action="append", metavar="CELL", help="run this cell alone")
+    names = [cell.name for cell in all_cells()]
+    parser.add_argument(
+        "--only", action="append", choices=names, metavar="CELL", help="run this cell alone"
+    )
     return parser.parse_args()
 
 

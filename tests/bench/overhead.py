@@ -129,14 +129,13 @@ def _table(stages: Mapping[str, float], reply_s: float) -> dict[str, float]:
         "read and parse the body": stages["read"],
         "check it, find the model": stages["check"],
         "tokenise": stages["tokenise"],
-        "queue: to the engine thread and back": stages["wait"] - stages["batch"],
-        "pack": stages["batch"] - stages["engine"],
+        "to the engine thread and back": stages["wait"] - stages["batch"],
         "engine": stages["engine"],
-        "post-process": stages["service"] - stages["tokenise"] - stages["wait"],
+        "pack the batch, read its rows": stages["batch"] - stages["engine"],
+        "the result of the request": stages["service"] - stages["tokenise"] - stages["wait"],
         "serialise": stages["serialise"],
         "headers, hand over to the transport": stages["send"],
     }
-    known["pack and read rows"] = known.pop("pack")
     known["metrics, limits, the rest of the server"] = stages["server"] - sum(known.values())
     known["sockets, transport, client"] = reply_s - stages["server"]
     return known

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from machine import describe_machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 
 WORDS = ("river", "window", "seven", "quietly", "paper", "engine", "of", "the", "runs", "blue")
 PATH = "/embeddings"
@@ -125,7 +124,7 @@ def _ours(artifact: Path, threads: int) -> Iterator[str]:
 
 @contextmanager
 def _peer(program: Path, checkpoint: Path, threads: int) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     command = [str(program), "v2", "--model-id", str(checkpoint), "--served-model-name", "minilm"]
     command += ["--engine", "torch", "--device", "cpu", "--host", "127.0.0.1", "--port", str(port)]
     environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads), "DO_NOT_TRACK": "1"}
@@ -154,13 +153,6 @@ def _wait_until_up(process: "subprocess.Popen[bytes]", base_url: str) -> None:
         except OSError:  # nobody listens yet
             time.sleep(0.2)
     raise SystemExit(f"{process.args!r} did not come up; it ended with {process.poll()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _figures(contest: Contest) -> dict[str, object]:

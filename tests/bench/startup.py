@@ -5,7 +5,6 @@ One start before the measured ones brings the files into the page cache.
 
 import argparse
 import json
-import socket
 import statistics
 import sys
 import time
@@ -16,7 +15,7 @@ from machine import describe_machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 
 POLL_S = 0.002
 DEADLINE_S = 60.0
@@ -60,7 +59,7 @@ def start_once(artifact: Path) -> Start:
     Raises:
         SystemExit: the server ended, or gave no answer within the deadline.
     """
-    server = ServerProcess(artifact, port=_free_port())
+    server = ServerProcess(artifact, port=free_port())
     started = time.perf_counter()
     server.start()
     try:
@@ -80,13 +79,6 @@ def _has_answered(server: ServerProcess) -> bool:
         return server.post("/v1/embeddings", {"input": "A cat sleeps."}).status == 200
     except OSError:  # nobody listens yet
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _parse() -> argparse.Namespace:

@@ -1,7 +1,6 @@
 """Conversations on every route that takes them, over the real service with a chat template."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -9,10 +8,11 @@ import pytest
 from fake_engine import FakeEngine, pooled
 from infinity_v3.artifacts.manifest import ChatTemplate, Heads, Kind, ScoreActivation
 from infinity_v3.runtime.chat_template import ChatRenderer
+from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.outputs import MAIN_OUTPUTS
 from infinity_v3.runtime.prompts import PromptTable
 from infinity_v3.server.float32 import shortest
-from loopback import Answer, Client, ClientOf, running_model
+from loopback import Answer, Client, ClientOf, running_kinds
 from tiny_models import fake_model
 
 TEMPLATE = (
@@ -33,33 +33,22 @@ WITH_IMAGE = [{"role": "user", "content": [{"type": "text", "text": "w8"}, IMAGE
 IDS_1, IDS_2 = (900, 5, 6, 7), (900, 8)
 
 
-def _serve(kind: Kind, stack: ExitStack) -> Client:
+def _make(kind: Kind) -> LoadedModel:
     labels = LABELS.get(kind, ())
     activation = ScoreActivation.SOFTMAX if len(labels) > 1 else ScoreActivation.SIGMOID
-
-    def make() -> Any:  # noqa: ANN401  # a loaded model
-        outputs = (MAIN_OUTPUTS[kind], "hidden") if not labels else (MAIN_OUTPUTS[kind],)
-        return fake_model(
-            FakeEngine(outputs=outputs, width=len(labels) or 8),
-            kind=kind,
-            heads=Heads(labels=labels, activation=activation if labels else None),
-            prompts=PromptTable(named={"query": "w77 "}, default="w77 ", default_name="query"),
-            chat=ChatRenderer(TEMPLATE, FACTS),
-        )
-
-    return stack.enter_context(running_model(make))
+    outputs = (MAIN_OUTPUTS[kind], "hidden") if not labels else (MAIN_OUTPUTS[kind],)
+    return fake_model(
+        FakeEngine(outputs=outputs, width=len(labels) or 8),
+        kind=kind,
+        heads=Heads(labels=labels, activation=activation if labels else None),
+        prompts=PromptTable(named={"query": "w77 "}, default="w77 ", default_name="query"),
+        chat=ChatRenderer(TEMPLATE, FACTS),
+    )
 
 
 @pytest.fixture(scope="module")
 def chat() -> Iterator[ClientOf]:
-    clients: dict[Kind, Client] = {}
-    with ExitStack() as stack:
-
-        def client_of(kind: Kind) -> Client:
-            if kind not in clients:
-                clients[kind] = _serve(kind, stack)
-            return clients[kind]
-
+    with running_kinds(_make) as client_of:
         yield client_of
 
 

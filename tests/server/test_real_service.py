@@ -1,7 +1,6 @@
 """Routes over the real inference service with an engine without a model: where both meet."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,11 @@ import pytest
 
 from fake_engine import FakeEngine, pooled
 from infinity_v3.artifacts.manifest import Heads, Kind, ScoreActivation
+from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.outputs import MAIN_OUTPUTS
 from infinity_v3.runtime.prompts import PromptTable
 from infinity_v3.server.float32 import shortest
-from loopback import Answer, Client, ClientOf, running_model
+from loopback import Answer, ClientOf, running_kinds
 from tiny_models import END, MAX_INPUT_TOKENS, START, fake_model
 
 LABELS = {
@@ -25,32 +25,18 @@ LONG = "w5 " * MAX_INPUT_TOKENS
 BROKEN = 99
 
 
-def _serve(kind: Kind, stack: ExitStack) -> Client:
-    def make() -> Any:  # noqa: ANN401  # a loaded model
-        labels = LABELS.get(kind, ())
-        outputs = (
-            (MAIN_OUTPUTS[kind], "hidden") if kind is Kind.EMBEDDING else (MAIN_OUTPUTS[kind],)
-        )
-        engine = FakeEngine(outputs=outputs, width=len(labels) or 8)
-        engine.non_finite_ids = {BROKEN}
-        heads = Heads(labels=labels, activation=ACTIVATIONS.get(kind))
-        return fake_model(
-            engine, kind=kind, heads=heads, prompts=PromptTable(named={"query": "w7 "})
-        )
-
-    return stack.enter_context(running_model(make))
+def _make(kind: Kind) -> LoadedModel:
+    labels = LABELS.get(kind, ())
+    outputs = (MAIN_OUTPUTS[kind], "hidden") if kind is Kind.EMBEDDING else (MAIN_OUTPUTS[kind],)
+    engine = FakeEngine(outputs=outputs, width=len(labels) or 8)
+    engine.non_finite_ids = {BROKEN}
+    heads = Heads(labels=labels, activation=ACTIVATIONS.get(kind))
+    return fake_model(engine, kind=kind, heads=heads, prompts=PromptTable(named={"query": "w7 "}))
 
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[ClientOf]:
-    clients: dict[Kind, Client] = {}
-    with ExitStack() as stack:
-
-        def client_of(kind: Kind) -> Client:
-            if kind not in clients:
-                clients[kind] = _serve(kind, stack)
-            return clients[kind]
-
+    with running_kinds(_make) as client_of:
         yield client_of
 
 

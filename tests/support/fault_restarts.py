@@ -1,6 +1,5 @@
 """kill -9 and a new start under clients that try again. Knows nothing of load."""
 
-import socket
 import threading
 import time
 from collections import Counter
@@ -11,7 +10,7 @@ from typing import Any
 from fault_claims import Scenario
 from fault_target import EMBED, TEXTS, Target, is_near
 from http_client import HttpClient
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 
 NUM_CLIENTS = 4
 _PAUSE_S = 0.02
@@ -56,7 +55,7 @@ def killed_and_restarted(
     artifact: Path, scenario: Scenario, *, num_kills: int, options: tuple[str, ...]
 ) -> None:
     """Nothing but right answers ever arrives whole, whenever the process dies."""
-    port = _free_port()
+    port = free_port()
     server = ServerProcess(artifact, *options, port=port)
     with server:
         references = Target.of(server).references
@@ -98,8 +97,3 @@ def _wait_for_answers(clients: list[_Retrying]) -> None:
     while any(c.counts["right"] < w for c, w in zip(clients, wanted, strict=True)):
         assert time.monotonic() < deadline, f"no answers: {[dict(c.counts) for c in clients]}"
         time.sleep(0.01)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

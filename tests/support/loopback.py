@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -268,6 +268,20 @@ def running_model(
             yield client
         finally:
             client.call(services[0].close)
+
+
+@contextmanager
+def running_kinds(make_model: Callable[[Kind], LoadedModel]) -> "Iterator[ClientOf]":
+    """A server per kind of model, started when it is first asked for."""
+    clients: dict[Kind, Client] = {}
+    with ExitStack() as stack:
+
+        def client_of(kind: Kind) -> Client:
+            if kind not in clients:
+                clients[kind] = stack.enter_context(running_model(lambda: make_model(kind)))
+            return clients[kind]
+
+        yield client_of
 
 
 StartServer = Callable[..., AbstractContextManager[Client]]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,14 @@ class ServerProcess:
         except urllib.error.HTTPError as error:
             with error:
                 return Reply(status=error.code, headers=_lower(error.headers), body=error.read())
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
 
 
 def _lower(headers: "Message[str, str]") -> dict[str, str]:
