@@ -80,6 +80,8 @@ def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
         position_offset: position id of each sequence's first token (2 for RoBERTa-like models,
             else 0).
     """
+    if len(texts) == 1:
+        return _pack_one(texts[0], position_offset)
     lengths = np.fromiter((text.num_tokens for text in texts), dtype=np.int64, count=len(texts))
     assert lengths.all(), "an empty sequence reached the batch; this is a bug"
     cu_seqlens = np.zeros(len(texts) + 1, dtype=np.int32)
@@ -94,6 +96,23 @@ def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
         cu_seqlens=cu_seqlens,
         rows=rows,
         key_counts=_count_keys(texts),
+    )
+
+
+def _pack_one(text: EncodedText, position_offset: int) -> Batch:
+    """The same for a lone text, in a fraction of the time."""
+    total = text.num_tokens
+    assert total, "an empty sequence reached the batch; this is a bug"
+    rows = np.arange(total, dtype=np.int64)
+    types = text.token_type_ids
+    num_keys = total if text.num_keys is None else text.num_keys
+    return Batch(
+        input_ids=text.input_ids,
+        position_ids=rows + position_offset if position_offset else rows,
+        token_type_ids=np.zeros(total, dtype=np.int64) if types is None else types,
+        cu_seqlens=np.array((0, total), dtype=np.int32),
+        rows=rows,
+        key_counts=np.array((num_keys,), dtype=np.int32),
     )
 
 

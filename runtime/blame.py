@@ -20,15 +20,17 @@ def first_positions(items: Sequence[Item]) -> dict[Item, int]:
     return first
 
 
-@contextmanager
-def located(*, is_list: bool) -> Iterator[None]:
+class located:  # noqa: N801  # as the two below; on the way of every request, so not a generator
     """A bare input has no position, so its errors carry none."""
-    try:
-        yield
-    except InferenceError as error:
-        if not is_list:
+
+    def __init__(self, *, is_list: bool) -> None:
+        self._is_list = is_list
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, InferenceError) and not self._is_list:
             error.item = None
-        raise
 
 
 @contextmanager

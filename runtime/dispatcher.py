@@ -5,8 +5,7 @@ All methods belong to the event loop thread. Knows nothing of texts or HTTP.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
@@ -35,7 +34,7 @@ class Dispatcher:
             ),
             throughput=self._throughput,
         )
-        self._worker = _make_worker(model, settings, observer, self._reports())
+        self._worker = _make_worker(model, settings, self._reports())
         self._pending: set[PendingRequest] = set()
         self._drained = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,19 +60,18 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._worker.start()
 
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Hold one request slot inside the block.
+    def slot(self) -> "Slot":
+        """Hold one request slot while the context lasts.
 
         Raises:
-            InferenceError: OVERLOADED, before the block is entered.
+            InferenceError: OVERLOADED.
         """
         self._admission.take_slot()
-        try:
-            yield
-        finally:
-            self._admission.release_slot()
-            self._note_if_drained()
+        return Slot(self._release_slot)
+
+    def _release_slot(self) -> None:
+        self._admission.release_slot()
+        self._note_if_drained()
 
     async def run(
         self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout
@@ -109,7 +107,7 @@ class Dispatcher:
             is_priority=schedule.is_priority,
             deadline_s=schedule.deadline_s,
         )
-        pending = PendingRequest(encoded, order, self._admission, self._observer, self._pending)
+        pending = PendingRequest(encoded, order, self._admission, self._pending)
         self._worker.submit(pending.items)
         return pending
 
@@ -215,9 +213,6 @@ class Dispatcher:
                 raise
 
     def _receive(self, outcome: BatchOutcome) -> None:
-        if outcome.num_tokens:
-            self._last_batch = (len(outcome.items), outcome.num_tokens)
-            self._throughput.record(num_tokens=outcome.num_tokens, engine_s=outcome.engine_s)
         for item in outcome.expired:
             item.receiver.item_expired(item)
         for item, result in zip(outcome.items, outcome.results, strict=True):
@@ -228,14 +223,49 @@ class Dispatcher:
                 item.receiver.item_done(
                     item, result, queue_s=queue_s, inference_s=outcome.inference_s
                 )
+        # Behind the requests that were just woken: nobody waits for figures. A closure, because
+        # asyncio would log the arguments of a callback that fails.
+        asyncio.get_running_loop().call_soon(lambda: self._report(outcome))
+
+    def _report(self, outcome: BatchOutcome) -> None:
+        if not outcome.items:
+            return
+        self._observer.batch_formed(
+            num_items=len(outcome.items), num_tokens=sum(item.num_tokens for item in outcome.items)
+        )
+        for call in outcome.calls:
+            self._throughput.record(num_tokens=call.num_tokens, engine_s=call.engine_s)
+            self._observer.batch_finished(
+                engine_s=call.engine_s,
+                num_tokens=call.num_tokens,
+                num_folded_tokens=call.num_folded_tokens,
+            )
+        if outcome.calls:
+            self._last_batch = (len(outcome.items), outcome.num_tokens)
+        for item, result in zip(outcome.items, outcome.results, strict=True):
+            if not isinstance(result, ItemFailure):
+                self._observer.item_finished(num_tokens=item.num_tokens)
 
     def _note_if_drained(self) -> None:
         if self._is_draining and self._admission.num_requests == 0:
             self._drained.set()
 
 
+class Slot:
+    """Does something when its context ends; gives the monotonic time at which it began."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+
+    def __enter__(self) -> float:
+        return time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+
 def _make_worker(
-    model: LoadedModel, settings: ServiceSettings, observer: Observer, reports: WorkerReports
+    model: LoadedModel, settings: ServiceSettings, reports: WorkerReports
 ) -> EngineWorker:
     info = model.info
     limits = BatchLimits(
@@ -244,6 +274,4 @@ def _make_worker(
         max_items=min(settings.max_batch_requests or info.max_batch_items, info.max_batch_items),
     )
     batcher = Batcher(limits, priority_bonus_s=settings.priority_bonus_s)
-    return EngineWorker(
-        model.engine, batcher, reports, observer, position_offset=model.position_offset
-    )
+    return EngineWorker(model.engine, batcher, reports, position_offset=model.position_offset)

@@ -5,8 +5,9 @@ come, their tokens are admitted in one decision. Belongs to the event loop threa
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
 from infinity_v3.runtime.batch import EncodedText
@@ -48,12 +49,11 @@ class JointQueue:
         self._held = ExitStack()
         self._has_slot = False
 
-    @contextmanager
-    def slot(self) -> Iterator[None]:
+    def slot(self) -> AbstractContextManager[float]:
         """Hold the slot of the group: the first request takes it, `close` gives it back.
 
         Raises:
-            InferenceError: OVERLOADED, before the block is entered.
+            InferenceError: OVERLOADED.
         """
         if self.refusal is not None:
             raise self.refusal
@@ -64,7 +64,7 @@ class JointQueue:
                 self.refusal = error
                 raise
             self._has_slot = True
-        yield
+        return nullcontext(time.monotonic())
 
     async def run(
         self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.limits import Admission
-from infinity_v3.runtime.observer import Observer
 from infinity_v3.runtime.work import ItemFailure, Row, WorkItem, WorkOrder
 
 RETRY_WHEN_NOT_READY_S = 5
@@ -27,7 +26,6 @@ class PendingRequest:
         encoded: Sequence[EncodedText],
         order: WorkOrder,
         admission: Admission,
-        observer: Observer,
         registry: set["PendingRequest"],
     ) -> None:
         self.items = [
@@ -43,7 +41,6 @@ class PendingRequest:
         self._num_unfinished = len(self.items)
         self._num_unfinished_tokens = sum(self.item_tokens)
         self._admission = admission
-        self._observer = observer
         self._registry = registry
         registry.add(self)
 
@@ -53,12 +50,7 @@ class PendingRequest:
         return self._num_unfinished
 
     def item_done(self, item: WorkItem, row: Row, *, queue_s: float, inference_s: float) -> None:
-        if not self._finish(item):
-            return
-        self._observer.item_finished(
-            num_tokens=item.num_tokens, queue_s=queue_s, inference_s=inference_s
-        )
-        if self.future.done():
+        if not self._finish(item) or self.future.done():
             return
         self.rows[item.position] = row
         self.queue_s += queue_s
@@ -77,8 +69,7 @@ class PendingRequest:
         self.fail(deadline_passed())
 
     def item_dropped(self, item: WorkItem) -> None:
-        if self._finish(item):
-            self._observer.items_dropped(num_items=1)
+        self._finish(item)
 
     def fail(self, error: InferenceError) -> None:
         """End the request with an error, unless it has ended."""

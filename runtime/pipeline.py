@@ -4,8 +4,8 @@ Belongs to the event loop thread. Knows nothing of what rows mean or of HTTP.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,11 +55,12 @@ class TextRules:
 class Queue(Protocol):
     """Where tokenised items are computed.
 
-    Obligations: called on the event loop thread; `run` while the caller holds a slot. A request is
+    Obligations: called on the event loop thread; `slot` gives the monotonic time; `run` while the
+    caller holds a slot. A request is
     queued as a whole or not at all.
     """
 
-    def slot(self) -> AbstractContextManager[None]: ...
+    def slot(self) -> AbstractContextManager[float]: ...
 
     async def run(
         self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout
@@ -74,15 +75,13 @@ class TextPipeline:
         self.texts = texts
         self._queue = queue
 
-    @contextmanager
-    def slot(self) -> Iterator[float]:
-        """Hold one request slot inside the block; gives the time at which it began.
+    def slot(self) -> AbstractContextManager[float]:
+        """Hold one request slot while the context lasts; gives the time at which it began.
 
         Raises:
-            InferenceError: OVERLOADED, before the block is entered.
+            InferenceError: OVERLOADED.
         """
-        with self._queue.slot():
-            yield time.monotonic()
+        return self._queue.slot()
 
     async def infer(
         self,

@@ -3,6 +3,7 @@
 Knows nothing of queues or threads.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,16 +69,33 @@ class _Part:
 
 
 def _read_vectors(part: _Part, rows: list[Row | None]) -> None:
+    if len(rows) == 1:
+        rows[0] = _read_lone_vector(part.tensor[0], part.readout)
+        return
     values = part.tensor if len(part.positions) == len(rows) else part.tensor[part.positions]
-    finite: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(values), axis=1)
-    if not finite.all():
+    # One sum of squares per row tells, as float64 holds the squares of all float32 numbers.
+    wide = values.astype(np.float64)
+    is_finite = np.isfinite(np.einsum("bd,bd->b", wide, wide)).tolist()
+    if not all(is_finite):
         # Zeros in their place keep the arithmetic below free of NaN; these rows are not read.
-        values = np.where(finite[:, np.newaxis], values, np.float32(0.0))
+        values = np.where(np.array(is_finite)[:, np.newaxis], values, np.float32(0.0))
     values = values[:, : part.readout.dimensions]
     result = l2_normalize(values) if part.readout.normalize else np.ascontiguousarray(values)
-    for position, row, is_finite in zip(part.positions, result, finite.tolist(), strict=True):
-        if is_finite:
+    for position, row, is_whole in zip(part.positions, result, is_finite, strict=True):
+        if is_whole:
             rows[position] = row
+
+
+def _read_lone_vector(values: NDArray[np.float32], readout: Readout) -> Row | None:
+    """The same for a batch of one, in a fraction of the time."""
+    wide = values.astype(np.float64)
+    if not math.isfinite(wide.dot(wide)):
+        return None
+    if not readout.normalize:
+        return values[: readout.dimensions]
+    wide = wide[: readout.dimensions]
+    wide /= math.sqrt(wide.dot(wide)) or 1.0
+    return wide.astype(np.float32)
 
 
 def _read_tokens(part: _Part, rows: list[Row | None]) -> None:

@@ -34,6 +34,11 @@ class SingleEncoder:
         self._max_characters = max_characters
         self._adds_special_tokens = adds_special_tokens
 
+    def encode_one(self, text: str, position: int, truncation: Truncation) -> tokenizers.Encoding:
+        """Encode a text, at once if it is not too long to be encoded whole; as `encode` else."""
+        found = self.encode_short([text], truncation)[0]
+        return found or self.encode(text, position, truncation)[0]
+
     def encode_short(
         self, texts: Sequence[str], truncation: Truncation
     ) -> list[tokenizers.Encoding | None]:

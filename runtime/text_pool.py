@@ -16,7 +16,7 @@ from infinity_v3.runtime.requests import ClassifyInput, Conversation, TextInput,
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.tokens import TokenPiece
 from infinity_v3.runtime.truncation import Truncation
-from infinity_v3.runtime.wanted import IsWanted
+from infinity_v3.runtime.wanted import IsWanted, always
 from infinity_v3.runtime.words import TokenizedText
 
 INLINE_CHARACTERS = 1024
@@ -85,10 +85,12 @@ class TextPool:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _encode(self, work: _Encoding[Result], *, is_small: bool) -> Result:
+        if is_small:
+            return work(is_wanted=always)
         has_ended = Event()
         try:
             return await self.call(
-                lambda: work(is_wanted=lambda: not has_ended.is_set()), is_small=is_small
+                lambda: work(is_wanted=lambda: not has_ended.is_set()), is_small=False
             )
         finally:
             has_ended.set()

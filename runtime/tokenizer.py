@@ -119,6 +119,10 @@ class TextTokenizer:
         Raises:
             InferenceError: the first item at fault, by its position in `items`.
         """
+        if len(items) == 1 and isinstance(items[0], str):
+            # Most requests are one text, and the steps below take as long as the library.
+            found_one = self._single.encode_one(prompt + items[0], 0, truncation)
+            return [self._take_encoding(found_one, kept_places(found_one, 0, truncation), 0)]
         encoded: list[EncodedText] = []
         pair_encoder = self._pair_encoder(truncation)
         for start, chunk in chunks(items, TextPair):

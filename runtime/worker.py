@@ -21,7 +21,6 @@ from infinity_v3.runtime.batch import (
 from infinity_v3.runtime.batcher import Batcher, NextBatch
 from infinity_v3.runtime.engine import Engine, EngineError
 from infinity_v3.runtime.fold import find_fold, pack_folded
-from infinity_v3.runtime.observer import Observer
 from infinity_v3.runtime.postprocess import read_rows
 from infinity_v3.runtime.work import ItemFailure, Row, WorkItem
 
@@ -35,6 +34,20 @@ NON_FINITE = ItemFailure(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCall:
+    """One engine call that gave results.
+
+    Attributes:
+        num_tokens: one that several items share counts for each of them.
+        num_folded_tokens: the part of them that was computed for another item.
+    """
+
+    engine_s: float
+    num_tokens: int
+    num_folded_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
     """How one batch ended.
 
@@ -44,8 +57,7 @@ class BatchOutcome:
         expired: items whose deadline passed while they waited; they were not run.
         started_s: when the batch left the queue, on the clock of time.monotonic().
         inference_s: seconds from then until its numbers were ready.
-        engine_s: the part of it spent in engine calls that gave results.
-        num_tokens: tokens of those calls; one that several items share counts for each of them.
+        calls: those that gave results; more than one where a batch had to be split.
     """
 
     items: tuple[WorkItem, ...]
@@ -53,8 +65,17 @@ class BatchOutcome:
     expired: tuple[WorkItem, ...]
     started_s: float
     inference_s: float
-    engine_s: float
-    num_tokens: int
+    calls: tuple[EngineCall, ...]
+
+    @property
+    def engine_s(self) -> float:
+        """Seconds of all calls."""
+        return sum(call.engine_s for call in self.calls)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all calls."""
+        return sum(call.num_tokens for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +102,12 @@ class EngineWorker:
         engine: Engine,
         batcher: Batcher,
         reports: WorkerReports,
-        observer: Observer,
         *,
         position_offset: int,
     ) -> None:
         self._engine = engine
         self._batcher = batcher
         self._reports = reports
-        self._observer = observer
         self._position_offset = position_offset
         self._can_fold = _can_fold(engine.graph)
         self._wakeup = threading.Condition(threading.Lock())
@@ -161,18 +180,15 @@ class EngineWorker:
         started_s = time.monotonic()
         run = _BatchRun()
         if batch.items:
-            num_tokens = sum(item.num_tokens for item in batch.items)
-            self._observer.batch_formed(num_items=len(batch.items), num_tokens=num_tokens)
             self._run_or_split(batch.items, run)
-            self._num_failed_batches = 0 if run.num_tokens else self._num_failed_batches + 1
+            self._num_failed_batches = 0 if run.calls else self._num_failed_batches + 1
         return BatchOutcome(
             items=batch.items,
             results=tuple(run.results),
             expired=batch.expired,
             started_s=started_s,
             inference_s=time.monotonic() - started_s,
-            engine_s=run.engine_s,
-            num_tokens=run.num_tokens,
+            calls=tuple(run.calls),
         )
 
     def _run_or_split(self, items: tuple[WorkItem, ...], run: "_BatchRun") -> None:
@@ -186,7 +202,9 @@ class EngineWorker:
 
     def _run_part(self, items: tuple[WorkItem, ...], run: "_BatchRun") -> ItemFailure | None:
         order, batch = self._pack([item.encoded for item in items])
-        readouts = [items[place].order.readout for place in order]
+        readouts = [item.order.readout for item in items]
+        if order is not None:
+            readouts = [readouts[place] for place in order]
         started_s = time.monotonic()
         try:
             output = self._engine.run(batch, frozenset(readout.output for readout in readouts))
@@ -194,22 +212,23 @@ class EngineWorker:
             return ItemFailure(code="engine_error", message=f"inference failed: {error}")
         engine_s = time.monotonic() - started_s
         rows = read_rows(output.tensors, batch.cu_seqlens, readouts)
-        for _, row in sorted(zip(order, rows, strict=True), key=itemgetter(0)):
-            run.results.append(NON_FINITE if row is None else row)
-        run.engine_s += engine_s
-        run.num_tokens += batch.num_tokens
-        self._observer.batch_finished(
-            engine_s=engine_s,
-            num_tokens=batch.num_tokens,
-            num_folded_tokens=batch.num_tokens - batch.num_stored_tokens,
+        if order is not None:
+            rows = [row for _, row in sorted(zip(order, rows, strict=True), key=itemgetter(0))]
+        run.results.extend(NON_FINITE if row is None else row for row in rows)
+        run.calls.append(
+            EngineCall(
+                engine_s=engine_s,
+                num_tokens=batch.num_tokens,
+                num_folded_tokens=batch.num_tokens - batch.num_stored_tokens,
+            )
         )
         return None
 
-    def _pack(self, texts: Sequence[EncodedText]) -> tuple[Sequence[int], Batch]:
-        """Make a batch of the texts, and say which text each of its sequences is."""
+    def _pack(self, texts: Sequence[EncodedText]) -> tuple[Sequence[int] | None, Batch]:
+        """Make a batch of the texts, and say which text each sequence is; None = their order."""
         fold = find_fold([text.input_ids for text in texts]) if self._can_fold else None
         if fold is None:
-            return range(len(texts)), pack(texts, position_offset=self._position_offset)
+            return None, pack(texts, position_offset=self._position_offset)
         batch = pack_folded(texts, fold, position_offset=self._position_offset)
         return fold.order.tolist(), batch
 
@@ -225,5 +244,4 @@ class _BatchRun:
 
     def __init__(self) -> None:
         self.results: list[Row | ItemFailure] = []
-        self.engine_s = 0.0
-        self.num_tokens = 0
+        self.calls: list[EngineCall] = []

@@ -1,6 +1,6 @@
 """What one model did lately: rates and latencies over sliding windows. Knows nothing of HTTP.
 
-Feeding it costs a lock and some additions per request and per batch; all arithmetic is left to the
+Feeding it costs some additions per request and per batch; all arithmetic is left to the
 reader. Sums are kept by the second, latencies one by one, so percentiles are those of real requests
 and no estimate from buckets.
 """
@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Lock
 
 RATE_WINDOW_S = 10
 LATENCY_WINDOW_S = 60
@@ -73,54 +72,48 @@ class _Sums:
 
 
 class Activity:
-    """Safe from any thread."""
+    """Belongs to one thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._begun_s = clock()
-        self._lock = Lock()
         self._seconds = [_Sums() for _ in range(RATE_WINDOW_S)]
         self._latencies: deque[tuple[float, float]] = deque(maxlen=MAX_LATENCIES)
 
     def answered(self, total_s: float, num_items: int) -> None:
         """Count a request that was answered 200."""
         now_s = self._clock()
-        with self._lock:
-            sums = self._sums_of(int(now_s))
-            sums.num_answers += 1
-            sums.num_items += num_items
-            self._latencies.append((now_s, total_s))
+        sums = self._sums_of(int(now_s))
+        sums.num_answers += 1
+        sums.num_items += num_items
+        self._latencies.append((now_s, total_s))
 
     def refused(self) -> None:
         """Count a request that was answered with an error."""
-        with self._lock:
-            self._sums_of(int(self._clock())).num_refusals += 1
+        self._sums_of(int(self._clock())).num_refusals += 1
 
     def batch_formed(self, num_items: int, occupancy: float) -> None:
         """Count a batch that goes to the engine."""
-        with self._lock:
-            sums = self._sums_of(int(self._clock()))
-            sums.num_batches += 1
-            sums.num_batch_items += num_items
-            sums.occupancy += occupancy
+        sums = self._sums_of(int(self._clock()))
+        sums.num_batches += 1
+        sums.num_batch_items += num_items
+        sums.occupancy += occupancy
 
     def batch_finished(self, num_tokens: int, engine_s: float) -> None:
         """Count an engine call that gave results."""
-        with self._lock:
-            sums = self._sums_of(int(self._clock()))
-            sums.num_tokens += num_tokens
-            sums.engine_s += engine_s
+        sums = self._sums_of(int(self._clock()))
+        sums.num_tokens += num_tokens
+        sums.engine_s += engine_s
 
     def recent(self) -> Recent:
         """What the windows hold now."""
         now_s = self._clock()
         first = int(now_s) - RATE_WINDOW_S + 1
         total = _Sums()
-        with self._lock:
-            for sums in self._seconds:
-                if sums.second >= first:
-                    total.add(sums)
-            latencies = [s for moment, s in self._latencies if moment > now_s - LATENCY_WINDOW_S]
+        for sums in self._seconds:
+            if sums.second >= first:
+                total.add(sums)
+        latencies = [s for moment, s in self._latencies if moment > now_s - LATENCY_WINDOW_S]
         # At least a second: the first request must not look like a burst.
         return _recent(total, max(1.0, now_s - max(first, self._begun_s)), sorted(latencies))
 

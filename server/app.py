@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from inspect import isawaitable
 
 from infinity_v3.artifacts.manifest import Kind
@@ -173,22 +174,30 @@ class App:
 
     async def _serve(self, exchange: Exchange) -> None:
         try:
-            reply = await self._answer(exchange)
+            ending = await self._answer(exchange)
         except ClientGoneError:
             self._record_loss(exchange)
             return
-        is_reusable = await self._context.reader.discard(exchange)
+        exchange.outcome.total_s = exchange.elapsed_s
+        try:
+            is_reusable = await self._context.reader.discard(exchange)
+            await self._send(exchange, ending.reply, is_reusable=is_reusable)
+        finally:
+            # The client need not wait for it.
+            self._record(exchange, ending)
+
+    async def _send(self, exchange: Exchange, reply: Reply, *, is_reusable: bool) -> None:
         is_last = self._context.lifecycle.is_draining or not is_reusable
         closing: Headers = (("connection", "close"),) if is_last else ()
         of_path = self._router.headers_of(exchange.path)
         headers = (*self._guard.cors_headers(exchange), *of_path, *closing)
         await send(exchange, reply, headers, self._context.config.response_compression_threshold)
 
-    async def _answer(self, exchange: Exchange) -> Reply:
+    async def _answer(self, exchange: Exchange) -> "_Ending":
         """A reply in every case but a client that left."""
         try:
             if exchange.method == "OPTIONS":
-                return self._guard.preflight()
+                return _Ending(reply=self._guard.preflight())
             route = self._router.find(exchange.method, exchange.path)
             if not route.is_open:
                 self._guard.check_key(exchange)
@@ -196,11 +205,11 @@ class App:
         except HttpError as error:
             return self._refuse(exchange, error)
 
-    async def _run(self, route: Route, exchange: Exchange) -> Reply:
-        error: HttpError | None = None
+    async def _run(self, route: Route, exchange: Exchange) -> "_Ending":
         try:
             outcome = route.handler(self._context, exchange)
             reply = await outcome if isawaitable(outcome) else outcome
+            return _Ending(reply=reply, is_logged=route.is_logged)
         except (HttpError, InferenceError) as found:
             error = found if isinstance(found, HttpError) else from_inference(found)
         except asyncio.CancelledError:
@@ -216,28 +225,44 @@ class App:
                 "request %s on %s failed: this is a bug", exchange.request_id, route.path
             )
             error = _internal(exchange)
-        code = None
-        if error is not None:
-            reply, code = self._refuse(exchange, error), error.code
+        ending = self._refuse(exchange, error, is_logged=route.is_logged)
         # Its traceback refers to this frame: the cycle would keep the body, and with it the
         # connection of a client that is still sending, until the next garbage collection.
-        error = None
-        if route.is_logged:
-            self._context.request_log.write(exchange, status=reply.status, error_code=code)
-        return reply
+        del error
+        return ending
 
-    def _refuse(self, exchange: Exchange, error: HttpError) -> Reply:
+    def _refuse(
+        self, exchange: Exchange, error: HttpError, *, is_logged: bool = False
+    ) -> "_Ending":
         self._context.metrics.request_refused(exchange.outcome, error)
-        return Reply(
+        reply = Reply(
             status=error.status,
             body=error_body(error, self._router.shape_of(exchange.path)),
             headers=error.headers,
             may_compress=False,
         )
+        return _Ending(reply=reply, error_code=error.code, is_logged=is_logged)
+
+    def _record(self, exchange: Exchange, ending: "_Ending") -> None:
+        if exchange.outcome.is_counted and ending.error_code is None:
+            self._context.metrics.request_succeeded(exchange.outcome)
+        if ending.is_logged:
+            self._context.request_log.write(
+                exchange, status=ending.reply.status, error_code=ending.error_code
+            )
 
     def _record_loss(self, exchange: Exchange) -> None:
         self._context.metrics.request_dropped(exchange.outcome)
         self._context.request_log.write(exchange, status=None, error_code="client_gone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """How a request is answered, and what is recorded of it."""
+
+    reply: Reply
+    error_code: str | None = None
+    is_logged: bool = False
 
 
 def _internal(exchange: Exchange) -> HttpError:

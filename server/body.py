@@ -1,8 +1,7 @@
 """Reads request bodies under limits of bytes, time and memory. Knows nothing of what they hold."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,9 +29,8 @@ class BodyGate:
         self.num_bodies = 0
         self.num_bytes = 0
 
-    @contextmanager
-    def enter(self) -> "Iterator[Lease]":
-        """Count one body while it is read and parsed.
+    def enter(self) -> "Lease":
+        """Count one body while it is read and parsed, which is until the lease ends.
 
         Raises:
             HttpError: 429, too many bodies are being read.
@@ -43,20 +41,22 @@ class BodyGate:
                 f"--max-concurrent-requests of all models + {EXTRA_BODIES})"
             )
         self.num_bodies += 1
-        lease = Lease(self)
-        try:
-            yield lease
-        finally:
-            self.num_bodies -= 1
-            self.num_bytes -= lease.num_bytes
+        return Lease(self)
 
 
 @dataclass(slots=True)
 class Lease:
-    """The share of one body in the budget."""
+    """The share of one body in the budget; as a context manager it ends with the block."""
 
     gate: BodyGate
     num_bytes: int = 0
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.num_bodies -= 1
+        self.gate.num_bytes -= self.num_bytes
 
     def hold(self, num_bytes: int) -> None:
         """Raise this body's share to `num_bytes`; alone it may exceed the budget.
@@ -196,8 +196,11 @@ async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:
         HttpError: 408, or 400 when the transport reports a broken connection.
     """
     try:
-        return await asyncio.wait_for(awaitable, timeout_s)
-    except asyncio.TimeoutError:
+        with _Alarm(timeout_s) as alarm:
+            return await awaitable
+    except asyncio.CancelledError:
+        if not alarm.has_rung:
+            raise
         raise HttpError(
             ErrorKind.REQUEST_TIMEOUT,
             f"the request body did not arrive within {timeout_s:g} s (--body-read-timeout)",
@@ -210,3 +213,24 @@ async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:
             "the connection broke off before the request body was whole",
             headers=(("connection", "close"),),
         ) from None
+
+
+class _Alarm:
+    """Cancels the current task after a while; `asyncio.wait_for` would start a task for it."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.has_rung = False
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> "_Alarm":
+        task = asyncio.current_task()
+        assert task is not None, "requests run in tasks; this is a bug"
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._ring, task)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _ring(self, task: "asyncio.Task[object]") -> None:
+        self.has_rung = True
+        task.cancel()

@@ -64,14 +64,13 @@ def schedule_of(call: Call[BodyT]) -> Schedule:
 
 def _deadline_s(exchange: Exchange) -> float | None:
     """The earlier of the two deadline headers, monotonic; malformed ones are ignored."""
-    now = time.monotonic()
-    moments = []
     timeout_ms = _milliseconds(exchange.header("request-timeout-ms"))
+    epoch_ms = _milliseconds(exchange.header("request-deadline-ms"))
+    moments = []
     if timeout_ms is not None:
         moments.append(exchange.started_s + timeout_ms / 1e3)
-    epoch_ms = _milliseconds(exchange.header("request-deadline-ms"))
     if epoch_ms is not None:
-        moments.append(now + epoch_ms / 1e3 - time.time())
+        moments.append(time.monotonic() + epoch_ms / 1e3 - time.time())
     return min(moments, default=None)
 
 

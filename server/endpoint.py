@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic
 
@@ -23,6 +22,8 @@ from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.text_options import with_reason
 
 RETRY_NOT_READY_S = 2
+UNWATCHED_S = 0.01
+"""How long a request is under way before its client is watched."""
 
 
 class ClientGoneError(Exception):
@@ -96,17 +97,15 @@ class Endpoint(Generic[BodyT]):
             raise from_inference(with_reason(error, call.body), self.items_field) from None
 
 
-@contextmanager
-def receiving(context: ServerContext) -> Iterator[Lease]:
-    """Admit a request to a ready server; its body counts until the context ends.
+def receiving(context: ServerContext) -> Lease:
+    """Admit a request to a ready server; its body counts until the lease ends.
 
     Raises:
         HttpError: 503, or 429.
     """
     require_ready(context)
     context.lifecycle.admit()
-    with context.gate.enter() as lease:
-        yield lease
+    return context.gate.enter()
 
 
 async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> object:
@@ -156,7 +155,7 @@ def route_model(models: ModelTable, body: RoutedBody, exchange: Exchange) -> Ser
     """
     model = models.route(body.model)
     exchange.outcome.model = model.name
-    if model.name in models.failed():
+    if model.is_down:
         raise not_ready(f"the engine of model {model.name} is down")
     return model
 
@@ -216,7 +215,10 @@ def _is_huge_id(path: str, value: object) -> bool:
 
 
 class ClientWatch:
-    """Cancels the current task when the client leaves, and says so with ClientGoneError."""
+    """Cancels the current task when the client leaves, and says so with ClientGoneError.
+
+    The transport is asked only after a while: most requests are answered by then.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -226,18 +228,21 @@ class ClientWatch:
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None, "requests run in tasks; this is a bug"
+        self._timer = asyncio.get_running_loop().call_later(UNWATCHED_S, self._begin, task)
+        self._is_watching = True
 
+    def _begin(self, task: "asyncio.Task[object]") -> None:
         def leave(_: object) -> None:
             if self._is_watching:
                 self._is_gone = True
                 task.cancel()
 
-        self._is_watching = True
         self._watch = self._exchange.protocol.client_disconnect()
         self._watch.add_done_callback(leave)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._is_watching = False
+        self._timer.cancel()
         if self._watch is not None:
             self._watch.cancel()
         # The watch keeps its callback and so this object. The garbage collector does not see into

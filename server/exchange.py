@@ -1,8 +1,9 @@
 """One request and its reply as the server sees them. Knows nothing of routes or models."""
 
+import itertools
+import os
 import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -72,6 +73,7 @@ class Outcome:
         is_counted: its items are counted; so are the ways in which it ends.
         is_scoring: its items are predictions rather than vectors.
         num_characters: characters of texts, ids of id arrays.
+        total_s: until the answer was made.
     """
 
     model: str = ""
@@ -82,6 +84,7 @@ class Outcome:
     num_items: int = 0
     num_characters: int = 0
     num_tokens: int = 0
+    total_s: float = 0.0
     tokenization_s: float = 0.0
     queue_s: float = 0.0
     inference_s: float = 0.0
@@ -134,4 +137,13 @@ class Exchange:
 
 def _request_id(headers: ScopeHeaders) -> str:
     given = headers.get("x-request-id")
-    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if given and _REQUEST_ID.fullmatch(given) else _new_request_id()
+
+
+_RUN_ID = os.urandom(8).hex()
+_numbers = itertools.count(1)
+
+
+def _new_request_id() -> str:
+    """32 hexadecimal digits: half of them this process's own, half of them a number."""
+    return f"{_RUN_ID}{next(_numbers):016x}"

@@ -24,6 +24,7 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self._phases: dict[str, Phase] = {}
+        self._least_ready = _least_ready({})
         self._is_draining = False
         self._admitted: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
@@ -40,11 +41,12 @@ class Lifecycle:
 
     def set_phase(self, model: str, phase: Phase) -> None:
         """Record what a model is doing."""
-        self._phases[model] = phase
+        self.replace_models({**self._phases, model: phase})
 
     def replace_models(self, phases: Mapping[str, Phase]) -> None:
         """Forget the models known so far; used when their public names are known."""
         self._phases = dict(phases)
+        self._least_ready = _least_ready(phases)
 
     def model_phases(self) -> Mapping[str, Phase]:
         """Phase by model name."""
@@ -54,11 +56,7 @@ class Lifecycle:
 
     def overall(self) -> Phase:
         """The phase that decides about readiness: draining, else the least ready model's."""
-        if self._is_draining:
-            return Phase.DRAINING
-        order = (Phase.FAILED, Phase.LOADING, Phase.WARMING)
-        present = set(self._phases.values())
-        return next((phase for phase in order if phase in present or not present), Phase.READY)
+        return Phase.DRAINING if self._is_draining else self._least_ready
 
     def admit(self) -> None:
         """Owe the current task's request an answer until `finish`."""
@@ -94,3 +92,9 @@ class Lifecycle:
         self.is_out_of_time = True
         for task in tuple(self._admitted):
             task.cancel()
+
+
+def _least_ready(phases: Mapping[str, Phase]) -> Phase:
+    order = (Phase.FAILED, Phase.LOADING, Phase.WARMING)
+    present = set(phases.values())
+    return next((phase for phase in order if phase in present or not present), Phase.READY)

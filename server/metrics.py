@@ -1,6 +1,7 @@
 """What the server measures, under the names of its contract. Label values never come from clients.
 
-Knows nothing of routes; `ModelObserver` is how the runtime reports.
+Everything here belongs to the event loop. Knows nothing of routes; `ModelObserver` is how the
+runtime reports.
 """
 
 from collections.abc import Mapping
@@ -126,17 +127,17 @@ class Metrics:
         self._requests[outcome.is_batch].add()
         self._items[outcome.is_scoring].add(outcome.num_items)
 
-    def request_succeeded(self, outcome: Outcome, total_s: float) -> None:
+    def request_succeeded(self, outcome: Outcome) -> None:
         """Count a 200 of an inference route, with its times."""
         self._successes[outcome.is_batch].add()
         self._item_successes[outcome.is_scoring].add(outcome.num_items)
-        parts = (total_s, outcome.tokenization_s, outcome.queue_s, outcome.inference_s)
+        parts = (outcome.total_s, outcome.tokenization_s, outcome.queue_s, outcome.inference_s)
         for per_request, per_item, seconds in zip(
             self._request_times, self._item_times[outcome.is_scoring], parts, strict=True
         ):
             per_request.observe(seconds)
             per_item.observe(seconds, outcome.num_items)
-        self.activity(outcome.model).answered(total_s, outcome.num_items)
+        self.activity(outcome.model).answered(outcome.total_s, outcome.num_items)
 
     def request_refused(self, outcome: Outcome, error: HttpError) -> None:
         """Count an error reply, of any route."""
@@ -183,7 +184,7 @@ class Metrics:
 
 
 class ModelObserver:
-    """Receives what the runtime reports about one model. Safe from any thread."""
+    """Receives what the runtime reports about one model. Event loop only."""
 
     def __init__(
         self, metrics: Metrics, *, model: str, max_input_tokens: int, max_batch_tokens: int
@@ -220,8 +221,5 @@ class ModelObserver:
         self._folded_tokens.add(num_folded_tokens)
         self._activity.batch_finished(num_tokens, engine_s)
 
-    def item_finished(self, *, num_tokens: int, queue_s: float, inference_s: float) -> None:
+    def item_finished(self, *, num_tokens: int) -> None:
         self._lengths.observe(num_tokens)
-
-    def items_dropped(self, *, num_items: int) -> None:
-        """Dropped items are counted once per request, where the request ends."""

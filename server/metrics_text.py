@@ -1,12 +1,12 @@
 """Counters, gauges and histograms in the Prometheus text format. Knows nothing of what is measured.
 
 Names are written as given: the usual client library appends `_total` to counters, which our
-contract forbids, and importing it costs more than this file.
+contract forbids, and importing it costs more than this file. Nothing here is locked: series belong
+to one thread.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from threading import Lock
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,15 +25,13 @@ def _sample(name: str, labels: str, value: float) -> str:
 
 
 class Counter:
-    """One series that only grows. Safe from any thread."""
+    """One series that only grows."""
 
     def __init__(self) -> None:
         self._value = 0.0
-        self._lock = Lock()
 
     def add(self, amount: float = 1.0) -> None:
-        with self._lock:
-            self._value += amount
+        self._value += amount
 
     @property
     def value(self) -> float:
@@ -60,36 +58,31 @@ class Gauge:
 
 
 class Histogram:
-    """One series of observations in fixed buckets. Safe from any thread."""
+    """One series of observations in fixed buckets."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
-        self._lock = Lock()
 
     def extend(self, bounds: Sequence[float]) -> None:
         """Add the buckets above the last one; observations made before stay beyond all of them."""
-        with self._lock:
-            more = tuple(bound for bound in bounds if bound > self._bounds[-1])
-            self._bounds += more
-            self._counts[-1:-1] = [0] * len(more)
+        more = tuple(bound for bound in bounds if bound > self._bounds[-1])
+        self._bounds += more
+        self._counts[-1:-1] = [0] * len(more)
 
     def observe(self, value: float, times: int = 1) -> None:
-        with self._lock:
-            self._counts[bisect_left(self._bounds, value)] += times
-            self._sum += value * times
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def render(self, name: str, labels: str) -> Iterator[str]:
-        with self._lock:
-            counts, total = list(self._counts), self._sum
         lead = f"{labels}," if labels else ""
         running = 0
-        for bound, count in zip((*self._bounds, None), counts, strict=True):
+        for bound, count in zip((*self._bounds, None), self._counts, strict=True):
             running += count
             edge = "+Inf" if bound is None else f"{bound:.12g}"
             yield _sample(f"{name}_bucket", f'{lead}le="{edge}"', running)
-        yield _sample(f"{name}_sum", labels, total)
+        yield _sample(f"{name}_sum", labels, self._sum)
         yield _sample(f"{name}_count", labels, running)
 
 

@@ -32,6 +32,8 @@ def request_media_type(header: str | None) -> str:
     Raises:
         HttpError: 415 for anything but JSON in UTF-8 and MessagePack.
     """
+    if header == JSON_TYPE:
+        return JSON_TYPE
     media_type, _, parameters = (header or "").partition(";")
     media_type = media_type.strip().lower()
     if media_type in MSGPACK_TYPES:
@@ -59,6 +61,8 @@ def request_coding(header: str | None) -> Coding:
     Raises:
         HttpError: 415 for other or stacked codings.
     """
+    if header is None:
+        return Coding.IDENTITY
     coding = (header or "identity").strip().lower()
     codings = {"identity": Coding.IDENTITY, "gzip": Coding.GZIP, "x-gzip": Coding.GZIP}
     codings["zstd"] = Coding.ZSTD

@@ -126,6 +126,11 @@ class ServedModel:
     num_tokenizer_threads: int
     created_s: int
 
+    @property
+    def is_down(self) -> bool:
+        """Its engine has failed."""
+        return self.service.state.value == "failed"
+
 
 class ModelTable:
     """Models in the order of the configuration; empty until all are ready."""
@@ -142,9 +147,7 @@ class ModelTable:
 
     def failed(self) -> tuple[str, ...]:
         """Names of models whose engine is down."""
-        return tuple(
-            name for name, model in self._by_name.items() if model.service.state.value == "failed"
-        )
+        return tuple(name for name, model in self._by_name.items() if model.is_down)
 
     def find(self, name: str) -> ServedModel:
         """The model of that public name.

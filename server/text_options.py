@@ -3,6 +3,7 @@
 Knows nothing of routes.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -11,6 +12,13 @@ from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.requests import TextOptions, TruncationSide
 from infinity_v3.server.errors import validation
 from infinity_v3.server.schemas import CutBody, Direction, RoutedBody
+
+_SIDES: Mapping[Direction, TruncationSide] = {
+    "Left": TruncationSide.LEFT,
+    "left": TruncationSide.LEFT,
+    "Right": TruncationSide.RIGHT,
+    "right": TruncationSide.RIGHT,
+}
 
 
 class TextFields(Protocol):
@@ -30,7 +38,7 @@ def text_options(fields: TextFields) -> TextOptions:
     """How texts become tokens."""
     return TextOptions(
         truncate=fields.truncate,
-        truncation_side=TruncationSide(fields.truncation_direction.lower()),
+        truncation_side=_SIDES[fields.truncation_direction],
         prompt_name=fields.prompt_name,
     )
 

@@ -73,7 +73,6 @@ class VertexEndpoint:
             instances = self._instances(context, exchange, body, model)
         with ClientWatch(exchange):
             answers = await _answer_all(context, exchange, instances)
-        context.metrics.request_succeeded(exchange.outcome, exchange.elapsed_s)
         value = {"predictions": [answer.value for answer in answers]}
         return plain_reply(Answer(value=value, encoder=encoder_for(instances[0].call)))
 

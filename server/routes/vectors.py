@@ -1,7 +1,7 @@
 """Vectors in the shape of Text Embeddings Inference: /embed, /embed_all and /embed_sparse."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from infinity_v3.runtime.requests import EmbedRequest, EmbedSparseRequest, EmbedTokensRequest
@@ -22,10 +22,8 @@ _BodyT = TypeVar("_BodyT", bound=InputsBody)
 async def embed(call: Call[EmbedBody]) -> Answer:
     """One vector per item."""
     body, service = call.body, call.model.service
-    plain = _request(EmbedRequest, call, service.check_can_embed)
-    result = await service.embed(
-        replace(plain, normalize=body.normalize, dimensions=body.dimensions)
-    )
+    kind = partial(EmbedRequest, normalize=body.normalize, dimensions=body.dimensions)
+    result = await service.embed(_request(kind, call, service.check_can_embed))
     note_result(call, result)
     encoder = encoder_for(call, body.encoding_format)
     return Answer(value=[encoder.row(row) for row in result.rows], encoder=encoder)
@@ -52,7 +50,7 @@ async def embed_sparse(call: Call[EmbedSparseBody]) -> Answer:
 
 
 def _request(
-    kind: type[_RequestT], call: Call[_BodyT], check_task: Callable[[], None]
+    kind: Callable[..., _RequestT], call: Call[_BodyT], check_task: Callable[[], None]
 ) -> _RequestT:
     """What all three ask of the service."""
     parsed = parse_items(call.body.inputs, "inputs", max_items=call.budget.limit)

@@ -70,6 +70,7 @@ def put_stopwatches(figures: Path) -> None:
     calls: Stopwatches = (
         (Encoder, "document", "serialise"),
         (endpoint.Endpoint, "call", "check"),
+        (app.App, "_record", "record"),
         (EngineWorker, "_compute", "batch"),
         (AotiCpuEngine, "run", "engine"),
     )

@@ -12,7 +12,6 @@ import pytest
 from fake_engine import FakeEngine, hidden, pooled
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
-from infinity_v3.runtime.observer import SilentObserver
 from infinity_v3.runtime.work import ItemFailure, Readout, RowForm, WorkItem, WorkOrder
 from infinity_v3.runtime.worker import (
     MAX_FAILED_BATCHES,
@@ -26,22 +25,11 @@ DEADLINE_S = 10.0
 BAD = 99
 
 
-class FoldObserver(SilentObserver):
-    """Keeps what is reported of folding."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, int]] = []
-
-    def batch_finished(self, *, engine_s: float, num_tokens: int, num_folded_tokens: int) -> None:
-        self.calls.append((num_tokens, num_folded_tokens))
-
-
 class Bench:
     """One worker on a fake engine, with its reports in queues."""
 
     def __init__(self, *inputs: str) -> None:
         self.engine = FakeEngine(inputs=("input_ids", *inputs))
-        self.observer = FoldObserver()
         self.outcomes: queue.Queue[BatchOutcome] = queue.Queue()
         self.deaths: queue.Queue[str] = queue.Queue()
         limits = BatchLimits(fill_tokens=64, max_tokens=64, max_items=64)
@@ -50,7 +38,6 @@ class Bench:
             self.engine,
             Batcher(limits, priority_bonus_s=1.0),
             reports,
-            self.observer,
             position_offset=0,
         )
 
@@ -262,6 +249,11 @@ def run_sharing(bench: Bench, *texts: Sequence[int]) -> BatchOutcome:
     return outcome
 
 
+def folds(outcome: BatchOutcome) -> list[tuple[int, int]]:
+    """Tokens of each engine call, and how many of them were folded."""
+    return [(call.num_tokens, call.num_folded_tokens) for call in outcome.calls]
+
+
 def assert_own_rows(outcome: BatchOutcome) -> None:
     for number, (item, result) in enumerate(zip(outcome.items, outcome.results, strict=True)):
         ids = item.encoded.input_ids.tolist()
@@ -276,7 +268,7 @@ def test_shared_prefixes_are_computed_once_and_everyone_gets_its_own() -> None:
         assert_own_rows(outcome)
         assert bench.engine.num_stored == [NUM_STORED]
         assert outcome.num_tokens == NUM_TOKENS
-        assert bench.observer.calls == [(NUM_TOKENS, NUM_TOKENS - NUM_STORED)]
+        assert folds(outcome) == [(NUM_TOKENS, NUM_TOKENS - NUM_STORED)]
 
 
 def test_failures_of_a_folded_batch_meet_the_right_items() -> None:
@@ -293,20 +285,21 @@ def test_halves_of_a_folded_batch_are_folded_anew() -> None:
         bench.engine.failing_ids = {1}
         outcome = run_sharing(bench, *SHARING, [5, 6, 8, 8], [9])
         assert failures(outcome) == [*["engine_error"] * 4, *[None] * 4]
-        assert bench.observer.calls == [(10, 2)]
+        assert folds(outcome) == [(10, 2)]
         assert_own_rows(outcome)
 
 
 @pytest.mark.parametrize("inputs", [(), ("rows", "token_type_ids"), ("rows", "key_counts")])
 def test_models_whose_states_hang_on_more_than_ids_do_not_fold(inputs: tuple[str, ...]) -> None:
     with running(Bench(*inputs)) as bench:
-        assert_own_rows(run_sharing(bench, *SHARING))
-        assert bench.observer.calls == [(NUM_TOKENS, 0)]
+        outcome = run_sharing(bench, *SHARING)
+        assert_own_rows(outcome)
+        assert folds(outcome) == [(NUM_TOKENS, 0)]
 
 
 def test_a_batch_that_shares_too_little_keeps_its_order() -> None:
     texts = ([9] * 20, [5, 6, 7], [5, 8, 1])
     with running(Bench("rows")) as bench:
-        run_sharing(bench, *texts)
+        outcome = run_sharing(bench, *texts)
         assert bench.engine.batches == [tuple(map(tuple, texts))]
-        assert bench.observer.calls == [(26, 0)]
+        assert folds(outcome) == [(26, 0)]

@@ -443,8 +443,8 @@ def test_lengths_of_all_models_share_buckets_up_to_the_longest() -> None:
         ModelObserver(metrics, model=name, max_input_tokens=limit, max_batch_tokens=512)
         for name, limit in (("short", 20), ("long", 100))
     )
-    short.item_finished(num_tokens=16, queue_s=0, inference_s=0)
-    long.item_finished(num_tokens=64, queue_s=0, inference_s=0)
+    short.item_finished(num_tokens=16)
+    long.item_finished(num_tokens=64)
     text = metrics.registry.render().decode()
     edges = families(text)["te_request_input_length"].edges
     assert list(edges) == [1, 2, 4, 8, 16, 32, 64, float("inf")]

@@ -103,23 +103,6 @@ def test_a_busy_model_keeps_the_latest(activity: Activity) -> None:
     assert (recent.p99_s, recent.num_latencies) == (1.0, MAX_LATENCIES)
 
 
-def test_many_threads_lose_nothing(activity: Activity) -> None:
-    def feed() -> None:
-        for _ in range(2000):
-            activity.batch_formed(1, 0.5)
-            activity.batch_finished(1, 0)
-            activity.answered(0.1, 1)
-
-    threads = [threading.Thread(target=feed) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    recent = activity.recent()
-    assert recent.tokens_per_s == 8000
-    assert recent.answers_per_s == 8000
-
-
 def model_of(client: Client, place: int = 0) -> Any:  # noqa: ANN401  # a document
     reply = client.get("/status.json")
     assert reply.status == 200
