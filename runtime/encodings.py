@@ -38,6 +38,16 @@ def encode_many(
         return [None] * len(inputs)
 
 
+def encode_briefly(
+    backend: tokenizers.Tokenizer, item: TokenizerInput, *, add_special_tokens: bool
+) -> tokenizers.Encoding | None:
+    """Encode one brief input on the calling thread; None when the library failed on it."""
+    try:
+        return _encode(backend, item, add_special_tokens)
+    except Exception:  # the library raises no narrower type
+        return None
+
+
 def encode_one(
     backend: tokenizers.Tokenizer,
     item: TokenizerInput,

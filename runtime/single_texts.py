@@ -8,7 +8,12 @@ from collections.abc import Sequence
 import tokenizers
 
 from infinity_v3.runtime.checks import empty_item, too_long
-from infinity_v3.runtime.encodings import encode_many, encode_one
+from infinity_v3.runtime.encodings import (
+    BRIEF_CHARACTERS,
+    encode_briefly,
+    encode_many,
+    encode_one,
+)
 from infinity_v3.runtime.requests import TruncationSide
 from infinity_v3.runtime.truncation import Frame, Truncation
 from infinity_v3.runtime.windows import WINDOW_GROWTH, first_width, is_safe, window
@@ -35,9 +40,14 @@ class SingleEncoder:
         self._adds_special_tokens = adds_special_tokens
 
     def encode_one(self, text: str, position: int, truncation: Truncation) -> tokenizers.Encoding:
-        """Encode a text, at once if it is not too long to be encoded whole; as `encode` else."""
-        found = self.encode_short([text], truncation)[0]
-        return found or self.encode(text, position, truncation)[0]
+        """Encode a text: a brief one on the shortest way, others as `encode`."""
+        if len(text) <= BRIEF_CHARACTERS and self._is_encoded_whole(text, truncation):
+            found = encode_briefly(
+                self._backend, text, add_special_tokens=self._adds_special_tokens
+            )
+            if found is not None:
+                return found
+        return self.encode(text, position, truncation)[0]
 
     def encode_short(
         self, texts: Sequence[str], truncation: Truncation

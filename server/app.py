@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from inspect import isawaitable
 
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
@@ -208,7 +207,7 @@ class App:
     async def _run(self, route: Route, exchange: Exchange) -> "_Ending":
         try:
             outcome = route.handler(self._context, exchange)
-            reply = await outcome if isawaitable(outcome) else outcome
+            reply = outcome if isinstance(outcome, Reply) else await outcome
             return _Ending(reply=reply, is_logged=route.is_logged)
         except (HttpError, InferenceError) as found:
             error = found if isinstance(found, HttpError) else from_inference(found)

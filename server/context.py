@@ -30,8 +30,7 @@ class ServerContext:
 
     def is_answering(self) -> bool:
         """Whether some model takes requests; one whose engine is down does not stop the others."""
-        num_up = len(self.models) - len(self.models.failed())
-        return self.lifecycle.overall() is Phase.READY and num_up > 0
+        return self.lifecycle.overall() is Phase.READY and self.models.has_one_up()
 
     def model_phases(self) -> dict[str, str]:
         """The same for each model."""

@@ -149,6 +149,10 @@ class ModelTable:
         """Names of models whose engine is down."""
         return tuple(name for name, model in self._by_name.items() if model.is_down)
 
+    def has_one_up(self) -> bool:
+        """Whether the engine of some model is up."""
+        return not all(model.is_down for model in self._by_name.values())
+
     def find(self, name: str) -> ServedModel:
         """The model of that public name.
 
