@@ -20,6 +20,7 @@ from infinity_v3.compiler.config_sources import CONFIG_ENV
 from infinity_v3.compiler.exits import run_to_exit_code
 from infinity_v3.compiler.options import compile_options
 from infinity_v3.compiler.provenance import tool_version
+from infinity_v3.compiler.tune_command import tune
 
 PROGRAM = "infinity-compile"
 _Command = Callable[..., None]
@@ -136,6 +137,7 @@ def targets(is_json: bool) -> None:
 
 
 cli.add_command(catalog)
+cli.add_command(tune)
 
 
 def main() -> None:

@@ -53,9 +53,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """Host-dependent choices. `num_threads` is the OpenMP team of one engine call."""
+    """Host-dependent choices.
+
+    Attributes:
+        num_threads: OpenMP team of one engine call.
+        spin_count: how often its idle threads look for work before they sleep; None = a default.
+            Within one process the first engine decides, and the user's environment before it.
+    """
 
     num_threads: int
+    spin_count: int | None = None
 
 
 def load_engine(artifact: Artifact, target: Target, settings: EngineSettings) -> Engine:

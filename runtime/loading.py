@@ -108,8 +108,13 @@ def load_model(
     prompts = _resolve_prompts(manifest, settings)
     timer = PhaseTimer()
     with timer.phase("load"):
-        num_threads = settings.num_threads or measured.num_threads
-        engine, tokenizer = _open(artifact, target, sizes, num_threads, engine_loader)
+        engine_settings = EngineSettings(
+            num_threads=settings.num_threads
+            or measured.num_threads
+            or len(os.sched_getaffinity(0)),
+            spin_count=measured.spin_count,
+        )
+        engine, tokenizer = _open(artifact, target, sizes, engine_settings, engine_loader)
     with timer.phase("warmup"):
         _warm_up(engine, manifest, sizes, target.name)
     return LoadedModel(
@@ -130,14 +135,13 @@ def _open(
     artifact: Artifact,
     target: Target,
     sizes: BatchSizes,
-    num_threads: int | None,
+    settings: EngineSettings,
     engine_loader: EngineLoader,
 ) -> tuple[Engine, TextTokenizer]:
-    engine_settings = EngineSettings(num_threads=num_threads or len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="infinity-load") as pool:
         reading = pool.submit(_read_tokenizer, artifact, sizes.max_input_tokens)
         try:
-            engine = engine_loader(artifact, target, engine_settings)
+            engine = engine_loader(artifact, target, settings)
         except EngineLoadError as error:
             raise RefusedError(f"target {target.name} cannot be loaded: {error}") from error
         try:

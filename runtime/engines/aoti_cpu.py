@@ -3,6 +3,7 @@
 Owns the engine's native objects. Knows nothing of texts, requests or threads.
 """
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from infinity_v3.runtime.engines.libtorch import (
     find_torch_libraries,
 )
 from infinity_v3.runtime.engines.shared_weights import SharedWeights
+from infinity_v3.runtime.engines.spinning import limit_spinning
 
 
 class AotiCpuEngine:
@@ -44,6 +46,7 @@ class AotiCpuEngine:
         # float32 products go to a library that keeps nothing per shape.
         self._rounds_tokens = target.precision is not Precision.FLOAT32
         self._outputs = tuple(_as_target_declares(spec, target) for spec in self.graph.outputs)
+        limit_spinning(settings.spin_count, os.environ)
         self._torch = LibTorch(find_torch_libraries())
         self._resources = ExitStack()
         try:

@@ -18,7 +18,9 @@ from infinity_v3.artifacts.profile import (
 )
 from infinity_v3.artifacts.store import open_artifact
 
-FACTS = TargetProfile(fill_tokens=4096, num_threads=2, tokens_per_s=12345.5, startup_s=0.5)
+FACTS = TargetProfile(
+    fill_tokens=4096, num_threads=2, spin_count=10_000, tokens_per_s=12345.5, startup_s=0.5
+)
 PROFILE = Profile(targets={"cpu-x86_64-avx2-f32": FACTS})
 
 

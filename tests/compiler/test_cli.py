@@ -51,9 +51,12 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a command: model, inspect, verify, targets, catalog; see infinity-compile "),
+        ((), "expected a command: model, inspect, verify, targets, catalog, tune; see "),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
-        (("zzz",), "no such command: zzz; commands: catalog, inspect, model, targets, verify"),
+        (
+            ("zzz",),
+            "no such command: zzz; commands: catalog, inspect, model, targets, tune, verify",
+        ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
         (("model", "x", "--out"), "'--out' requires an argument"),

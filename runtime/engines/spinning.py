@@ -1,0 +1,24 @@
+"""How long idle OpenMP threads spin before they sleep. Knows nothing of engines.
+
+Between two parallel regions of one engine call they must not sleep: waking them takes longer than
+most regions. Between two calls they must: a spinning thread holds a CPU that tokenizer, event loop
+and transport are waiting for. The library's own default spins through both.
+"""
+
+from collections.abc import MutableMapping
+
+SPIN_VARIABLE = "GOMP_SPINCOUNT"
+DEFAULT_SPIN_COUNT = 50_000
+"""About half a millisecond: many times the gap between two regions, a fraction of the usual gap
+between two calls."""
+
+
+def limit_spinning(spin_count: int | None, environ: MutableMapping[str, str]) -> None:
+    """Set the count, unless the user decides; the library reads it once, when it is loaded.
+
+    Args:
+        spin_count: how often a thread looks for work before it sleeps; None = the default.
+        environ: of this process; child processes inherit it.
+    """
+    if SPIN_VARIABLE not in environ and "OMP_WAIT_POLICY" not in environ:
+        environ[SPIN_VARIABLE] = str(spin_count or DEFAULT_SPIN_COUNT)
