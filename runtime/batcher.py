@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from infinity_v3.runtime.work import WorkItem
 
 MIN_SHELLS_TO_COMPACT = 64
+MIN_SHARE_TOKENS = 64
+"""Halving less than twice this gains no time: a call this small takes as long for half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +82,15 @@ class Batcher:
         lane.drop(item)
         return True
 
-    def next_batch(self, now_s: float) -> NextBatch:
-        """Take the next batch: everything waiting, up to the fill budget and the item limit."""
+    def next_batch(self, now_s: float, *, num_takers: int = 1) -> NextBatch:
+        """Take the next batch: everything waiting, up to the fill budget and the item limit.
+
+        Where several take batches at this moment, each takes its share, unless that is tiny.
+        """
         items: list[WorkItem] = []
         expired: list[WorkItem] = []
-        budget = self._limits.fill_tokens
+        share = max(MIN_SHARE_TOKENS, -(-self.num_tokens // num_takers))
+        budget = min(self._limits.fill_tokens, share)
         while len(items) < self._limits.max_items and (lane := self._next_lane()) is not None:
             item = lane.head()
             if _is_expired(item, now_s):

@@ -274,4 +274,10 @@ def _make_worker(
         max_items=min(settings.max_batch_requests or info.max_batch_items, info.max_batch_items),
     )
     batcher = Batcher(limits, priority_bonus_s=settings.priority_bonus_s)
-    return EngineWorker(model.engine, batcher, reports, position_offset=model.position_offset)
+    return EngineWorker(
+        model.engine,
+        batcher,
+        reports,
+        position_offset=model.position_offset,
+        cpus=model.placement.cpus,
+    )

@@ -35,10 +35,10 @@ class EngineOutput:
 class Engine(Protocol):
     """One loaded target.
 
-    Obligations: `run` is called by one thread at a time, never from the event loop; it releases the
-    GIL while the model runs. It raises `EngineError` for a batch that failed, after which the
-    engine must still be usable. `close` may be called once, from any thread, when no `run` is under
-    way.
+    Obligations: `run` is called by as many threads at a time as there are replicas, never from the
+    event loop; it releases the GIL while the model runs. It raises `EngineError` for a batch that
+    failed, after which the engine must still be usable. `close` may be called once, from any
+    thread, when no `run` is under way.
     """
 
     graph: Graph
@@ -57,11 +57,13 @@ class EngineSettings:
 
     Attributes:
         num_threads: OpenMP team of one engine call.
+        num_replicas: calls that may run at the same time, on one set of weights.
         spin_count: how often its idle threads look for work before they sleep; None = a default.
             Within one process the first engine decides, and the user's environment before it.
     """
 
     num_threads: int
+    num_replicas: int = 1
     spin_count: int | None = None
 
 

@@ -3,7 +3,6 @@
 Knows nothing of requests, queues or HTTP.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.late_interaction import SIDE_PROMPTS
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MainOutput, has_output, resolve_output
+from infinity_v3.runtime.placement import Placement, place
 from infinity_v3.runtime.prompts import PromptTable, resolve_prompts
 from infinity_v3.runtime.timing import PhaseTimer
 from infinity_v3.runtime.tokenizer import TextTokenizer
@@ -51,7 +51,9 @@ class LoadSettings:
         pooling: one of the poolings compiled in.
         default_prompt: literal prefix for requests that name no prompt; "" = none.
         default_prompt_name: key of the artifact's prompt table; excludes `default_prompt`.
-        num_threads: threads of one engine call; None = as measured, else all CPUs of this process.
+        num_threads: threads of one engine call; None = as measured, else all CPUs of this process,
+            shared out among replicas.
+        num_replicas: engine calls at the same time; more than one are pinned to CPUs of their own.
     """
 
     sizes: SizeSettings = field(default_factory=SizeSettings)
@@ -59,6 +61,7 @@ class LoadSettings:
     default_prompt: str | None = None
     default_prompt_name: str | None = None
     num_threads: int | None = None
+    num_replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class LoadedModel:
     """A model that can run. Whoever holds it closes the engine, once.
 
     Attributes:
+        placement: CPUs of the engine's replicas.
         main_output: engine output that answers the model's main task.
         heads: how that output is read.
         measured_tokens_per_s: throughput of the target as its profile records it, if it does.
@@ -80,6 +84,7 @@ class LoadedModel:
     position_offset: int
     main_output: str
     heads: Heads
+    placement: Placement = field(default_factory=lambda: Placement(num_threads=1))
     measured_tokens_per_s: float | None = None
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float]
@@ -106,12 +111,12 @@ def load_model(
     sizes = resolve_sizes(manifest, target, settings.sizes, measured)
     output = resolve_output(manifest, settings.pooling)
     prompts = _resolve_prompts(manifest, settings)
+    placement = place(settings.num_replicas, settings.num_threads, measured.num_threads)
     timer = PhaseTimer()
     with timer.phase("load"):
         engine_settings = EngineSettings(
-            num_threads=settings.num_threads
-            or measured.num_threads
-            or len(os.sched_getaffinity(0)),
+            num_threads=placement.num_threads,
+            num_replicas=placement.num_replicas,
             spin_count=measured.spin_count,
         )
         engine, tokenizer = _open(artifact, target, sizes, engine_settings, engine_loader)
@@ -125,6 +130,7 @@ def load_model(
         position_offset=manifest.model.position_offset,
         main_output=output.name,
         heads=manifest.heads,
+        placement=placement,
         measured_tokens_per_s=measured.tokens_per_s,
         notes=(*sizes.notes, *output.notes),
         seconds=timer.seconds,

@@ -1,8 +1,9 @@
-"""The engine thread: takes batches from the queue, runs them, reports every item's end.
+"""The engine threads: take batches from the queue, run them, report every item's end.
 
 Knows nothing of requests, texts or the event loop it reports to.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -80,11 +81,11 @@ class BatchOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReports:
-    """Called on the engine thread; must not block.
+    """Called on an engine thread; must not block.
 
     Attributes:
         batch_ended: once per batch.
-        died: the thread ends although nobody stopped it; nothing is reported after that.
+        died: a thread ends although nobody stopped it; its batch is not reported.
     """
 
     batch_ended: Callable[[BatchOutcome], None]
@@ -92,9 +93,12 @@ class WorkerReports:
 
 
 class EngineWorker:
-    """Runs one engine on one thread. Items may be submitted and dropped from any other thread.
+    """Runs one engine, on one thread per replica. Items come and are dropped on any other thread.
 
-    The engine is closed by the thread as its last act, so no call can be under way then.
+    The engine is closed by the last thread as its last act, so no call can be under way then.
+
+    Args:
+        cpus: of each replica; an empty set = any.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class EngineWorker:
         reports: WorkerReports,
         *,
         position_offset: int,
+        cpus: Sequence[frozenset[int]] = (frozenset(),),
     ) -> None:
         self._engine = engine
         self._batcher = batcher
@@ -114,11 +119,16 @@ class EngineWorker:
         self._is_stopping = False
         self._is_dead = False
         self._num_failed_batches = 0
-        self._thread = threading.Thread(target=self._run, name="infinity-engine", daemon=True)
+        self._num_idle = 0
+        self._num_running = len(cpus)
+        self._threads = [
+            threading.Thread(target=self._run, args=(own,), name="infinity-engine", daemon=True)
+            for own in cpus
+        ]
 
     @property
     def is_down(self) -> bool:
-        """The thread died, or too many batches failed in a row, which a later success clears."""
+        """A thread died, or too many batches failed in a row, which a later success clears."""
         return self._is_dead or self._num_failed_batches >= MAX_FAILED_BATCHES
 
     @property
@@ -126,10 +136,11 @@ class EngineWorker:
         return self._batcher.num_items
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, items: Sequence[WorkItem]) -> None:
-        """Queue items and wake the thread if it is idle."""
+        """Queue items and wake a thread that is idle."""
         with self._wakeup:
             self._batcher.append(items)
             self._wakeup.notify()
@@ -140,25 +151,34 @@ class EngineWorker:
             return [item for item in items if self._batcher.drop(item)]
 
     def stop(self) -> None:
-        """Let the thread end after the batch under way; the queue must have been emptied."""
+        """Let the threads end after the batches under way; the queue must have been emptied."""
         with self._wakeup:
             self._is_stopping = True
-            self._wakeup.notify()
+            self._wakeup.notify_all()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for a stopped thread; False when it is still inside an engine call."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        """Wait for stopped threads; False when one is still inside an engine call."""
+        deadline_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
-    def _run(self) -> None:
+    def _run(self, cpus: frozenset[int]) -> None:
         try:
+            if cpus:
+                # Of this thread alone, and of the team that it will start.
+                os.sched_setaffinity(0, cpus)
             self._serve()
         finally:
             if not self._is_stopping:
                 # An exception is on its way to threading.excepthook; nobody may wait on.
                 self._is_dead = True
                 self._reports.died()
-            self._engine.close()
+            with self._wakeup:
+                self._num_running -= 1
+                is_last = self._num_running == 0
+            if is_last:
+                self._engine.close()
 
     def _serve(self) -> None:
         while (batch := self._wait_for_batch()) is not None:
@@ -170,10 +190,14 @@ class EngineWorker:
     def _wait_for_batch(self) -> NextBatch | None:
         with self._wakeup:
             while not self._is_stopping:
-                batch = self._batcher.next_batch(time.monotonic())
+                batch = self._batcher.next_batch(time.monotonic(), num_takers=self._num_idle + 1)
                 if not batch.is_empty:
+                    if self._num_idle and self._batcher.num_items:
+                        self._wakeup.notify()
                     return batch
+                self._num_idle += 1
                 self._wakeup.wait()
+                self._num_idle -= 1
         return None
 
     def _compute(self, batch: NextBatch) -> BatchOutcome:
@@ -181,7 +205,8 @@ class EngineWorker:
         run = _BatchRun()
         if batch.items:
             self._run_or_split(batch.items, run)
-            self._num_failed_batches = 0 if run.calls else self._num_failed_batches + 1
+            with self._wakeup:
+                self._num_failed_batches = 0 if run.calls else self._num_failed_batches + 1
         return BatchOutcome(
             items=batch.items,
             results=tuple(run.results),

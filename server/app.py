@@ -178,12 +178,16 @@ class App:
             self._record_loss(exchange)
             return
         exchange.outcome.total_s = exchange.elapsed_s
+        if ending.is_logged:
+            # Before the reply: whoever has one finds its record.
+            self._context.request_log.write(
+                exchange, status=ending.reply.status, error_code=ending.error_code
+            )
         try:
             is_reusable = await self._context.reader.discard(exchange)
             await self._send(exchange, ending.reply, is_reusable=is_reusable)
         finally:
-            # The client need not wait for it.
-            self._record(exchange, ending)
+            self._count(exchange, ending)
 
     async def _send(self, exchange: Exchange, reply: Reply, *, is_reusable: bool) -> None:
         is_last = self._context.lifecycle.is_draining or not is_reusable
@@ -242,13 +246,10 @@ class App:
         )
         return _Ending(reply=reply, error_code=error.code, is_logged=is_logged)
 
-    def _record(self, exchange: Exchange, ending: "_Ending") -> None:
+    def _count(self, exchange: Exchange, ending: "_Ending") -> None:
+        """Behind the reply, as its client need not wait for it; before the next one is read."""
         if exchange.outcome.is_counted and ending.error_code is None:
             self._context.metrics.request_succeeded(exchange.outcome)
-        if ending.is_logged:
-            self._context.request_log.write(
-                exchange, status=ending.reply.status, error_code=ending.error_code
-            )
 
     def _record_loss(self, exchange: Exchange) -> None:
         self._context.metrics.request_dropped(exchange.outcome)

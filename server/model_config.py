@@ -195,11 +195,20 @@ class ModelConfig:
         "saves round trips.",
         default=1024,
     )
+    cpu_replicas: int | None = opt(
+        "Host",
+        IntOrWordType(word="auto", number=IntType(minimum=1, maximum=1024)),
+        "Engine calls that run at the same time, each on CPUs of its own and all on one set of "
+        "weights. More of them with fewer threads each raise throughput on many cores, as threads "
+        "of one call wait for one another; a single request then takes longer. 'auto' is 1.",
+        default=None,
+    )
     cpu_threads_per_replica: int | None = opt(
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
         "Threads of one engine call; 'auto' uses what was measured for the target, else the CPUs "
-        "available to the process. Fewer leave room for tokenisation and neighbours.",
+        "available to the process; of several replicas, each gets an equal share. Fewer leave "
+        "room for tokenisation and neighbours.",
         default=None,
     )
     tokenization_workers: int | None = opt(

@@ -43,6 +43,7 @@ class AotiCpuEngine:
         self._input_names = frozenset(spec.name for spec in self.graph.inputs)
         self._facts = artifact.manifest.model
         self._num_threads = settings.num_threads
+        self._num_replicas = settings.num_replicas
         # float32 products go to a library that keeps nothing per shape.
         self._rounds_tokens = target.precision is not Precision.FLOAT32
         self._outputs = tuple(_as_target_declares(spec, target) for spec in self.graph.outputs)
@@ -60,7 +61,9 @@ class AotiCpuEngine:
             if Path(entry.path).name.startswith("libinfinity-kernels-"):
                 load_kernel_library(self._open(artifact, entry.path).path, entry)
         folder = (artifact.path / target.entry).parent
-        self._model = CompiledModel(self._open(artifact, target.entry).path, folder)
+        self._model = CompiledModel(
+            self._open(artifact, target.entry).path, folder, num_instances=self._num_replicas
+        )
         self._resources.callback(self._model.close)
         self._check_signature(target)
         if target.weights is not None:

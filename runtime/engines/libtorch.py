@@ -160,12 +160,13 @@ def _copy_floats(address: int, num_rows: int, num_columns: int, dtype: str) -> N
 class CompiledModel:
     """One AOTInductor model container, through its C interface."""
 
-    def __init__(self, path: str, folder: Path) -> None:
+    def __init__(self, path: str, folder: Path, *, num_instances: int) -> None:
         """Open the library.
 
         Args:
             path: file to load; a `/proc/self/fd` path is fine.
             folder: directory of the target, for files the model looks up itself.
+            num_instances: runs that can be under way at once; they share the constants.
 
         Raises:
             EngineLoadError: with the loader's or the model's own text.
@@ -178,7 +179,7 @@ class CompiledModel:
             raise EngineLoadError(f"the compiled model could not be loaded: {error}") from error
         self._container = Handle()
         status = self._lib.AOTInductorModelContainerCreateWithDevice(
-            ctypes.byref(self._container), 1, b"cpu", os.fsencode(folder)
+            ctypes.byref(self._container), num_instances, b"cpu", os.fsencode(folder)
         )
         if status != _SUCCESS:
             raise EngineLoadError(f"the compiled model could not be started: {self._last_error()}")

@@ -124,8 +124,8 @@ def measure(artifact: Path, num_rounds: int, num_requests: int) -> Overhead:
 
 
 def _table(stages: Mapping[str, float], reply_s: float) -> dict[str, float]:
-    """Split a reply time into stages that add up to it; records are made behind the reply."""
-    server_s = stages["server"] - stages["record"]
+    """Split a reply time into stages that add up to it; counting comes behind the reply."""
+    server_s = stages["server"] - stages["count"]
     known = {
         "read and parse the body": stages["read"],
         "check it, find the model": stages["check"],

@@ -70,7 +70,7 @@ def put_stopwatches(figures: Path) -> None:
     calls: Stopwatches = (
         (Encoder, "document", "serialise"),
         (endpoint.Endpoint, "call", "check"),
-        (app.App, "_record", "record"),
+        (app.App, "_count", "count"),
         (EngineWorker, "_compute", "batch"),
         (AotiCpuEngine, "run", "engine"),
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from infinity_v3.runtime.batch import EncodedText
-from infinity_v3.runtime.batcher import Batcher, BatchLimits
+from infinity_v3.runtime.batcher import MIN_SHARE_TOKENS, Batcher, BatchLimits
 from infinity_v3.runtime.work import Readout, WorkItem, WorkOrder
 from receivers import Nobody
 
@@ -281,3 +281,19 @@ TestBatcherMachine.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+def test_batches_are_shared_out_among_those_who_wait_for_one() -> None:
+    batcher = make_batcher(BatchLimits(fill_tokens=1000, max_tokens=1000, max_items=100))
+    items = [make_item(MIN_SHARE_TOKENS // 4) for _ in range(40)]
+    batcher.append(items)
+    assert batcher.next_batch(0.0, num_takers=2).items == tuple(items[:20])
+    assert batcher.next_batch(0.0, num_takers=1).items == tuple(items[20:])
+
+
+def test_what_is_hardly_anything_is_not_shared_out() -> None:
+    batcher = make_batcher(BatchLimits(fill_tokens=1000, max_tokens=1000, max_items=100))
+    items = [make_item(MIN_SHARE_TOKENS // 4) for _ in range(5)]
+    batcher.append(items)
+    assert batcher.next_batch(0.0, num_takers=8).items == tuple(items[:4])
+    assert batcher.next_batch(0.0, num_takers=8).items == tuple(items[4:])

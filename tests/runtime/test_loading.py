@@ -1,5 +1,6 @@
 """Loading: settings against the artifact, what is reported, what is closed after a failure."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from infinity_v3.artifacts.store import Artifact
 from infinity_v3.runtime.batch_sizes import SizeSettings
 from infinity_v3.runtime.engine import EngineError, EngineLoadError, EngineSettings
 from infinity_v3.runtime.loading import LoadedModel, LoadSettings, load_model
+from infinity_v3.runtime.placement import place
 from tiny_models import VOCAB_SIZE, word_tokenizer
 
 ARTIFACT_ID = "sha256:" + "a" * 64
@@ -250,6 +252,18 @@ def test_threads_reach_the_engine(artifact: Artifact) -> None:
     load_model(artifact, make_target(), LoadSettings(), engine_loader=loader)
     assert loader.settings is not None
     assert loader.settings.num_threads >= 1
+
+
+def test_replicas_reach_the_engine_with_cpus_of_their_own(artifact: Artifact) -> None:
+    loader = Loader(FakeEngine(outputs=OUTPUTS))
+    num_cpus = len(os.sched_getaffinity(0))
+    settings = LoadSettings(num_replicas=num_cpus, num_threads=1)
+    model = load_model(artifact, make_target(), settings, engine_loader=loader)
+    assert loader.settings == EngineSettings(num_threads=1, num_replicas=num_cpus)
+    assert model.placement == place(num_cpus, 1)
+    too_many = LoadSettings(num_replicas=num_cpus + 1)
+    with pytest.raises(UsageError, match=f"--cpu-replicas {num_cpus + 1} with 1 threads each"):
+        load_model(artifact, make_target(), too_many, engine_loader=loader)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The engine thread: retries, failures, death, and that every item ends once."""
 
+import os
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,8 +29,11 @@ BAD = 99
 class Bench:
     """One worker on a fake engine, with its reports in queues."""
 
-    def __init__(self, *inputs: str) -> None:
+    def __init__(
+        self, *inputs: str, num_replicas: int = 1, cpus: Sequence[frozenset[int]] | None = None
+    ) -> None:
         self.engine = FakeEngine(inputs=("input_ids", *inputs))
+        self.engine.max_running = num_replicas
         self.outcomes: queue.Queue[BatchOutcome] = queue.Queue()
         self.deaths: queue.Queue[str] = queue.Queue()
         limits = BatchLimits(fill_tokens=64, max_tokens=64, max_items=64)
@@ -39,6 +43,7 @@ class Bench:
             Batcher(limits, priority_bonus_s=1.0),
             reports,
             position_offset=0,
+            cpus=cpus or (frozenset(),) * num_replicas,
         )
 
     def outcome(self) -> BatchOutcome:
@@ -303,3 +308,59 @@ def test_a_batch_that_shares_too_little_keeps_its_order() -> None:
         outcome = run_sharing(bench, *texts)
         assert bench.engine.batches == [tuple(map(tuple, texts))]
         assert folds(outcome) == [(26, 0)]
+
+
+def start_batches(bench: Bench, *token_ids: int) -> None:
+    """One batch after another, each while the engine still holds those before it."""
+    bench.engine.gate.clear()
+    for token_id in token_ids:
+        bench.engine.entered.clear()
+        bench.worker.submit(make_items(token_id))
+        assert bench.engine.entered.wait(DEADLINE_S)
+
+
+def test_as_many_batches_run_at_once_as_there_are_replicas() -> None:
+    with running(Bench(num_replicas=3)) as bench:
+        start_batches(bench, 1, 2, 3)
+        bench.worker.submit(make_items(4))
+        assert bench.worker.num_queued_items == 1
+        bench.engine.gate.set()
+        outcomes = [bench.outcome() for _ in range(4)]
+        assert [failures(outcome) for outcome in outcomes] == [[None]] * 4
+    assert bench.engine.is_closed
+
+
+def test_a_replica_that_dies_is_told_and_the_last_one_closes_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_type))
+    bench = Bench(num_replicas=2)
+
+    def break_down() -> None:
+        raise KeyError("a bug")
+
+    bench.engine.poison = break_down
+    bench.worker.start()
+    bench.worker.submit(make_items(1))
+    assert bench.deaths.get(timeout=DEADLINE_S) == "died"
+    states = [bench.engine.is_closed]
+    bench.worker.stop()
+    assert bench.worker.join(DEADLINE_S)
+    states.append(bench.engine.is_closed)
+    assert states == [False, True]
+    assert bench.worker.is_down
+    assert seen == [KeyError]
+
+
+def test_replicas_stay_on_their_cpus() -> None:
+    available = os.sched_getaffinity(0)
+    own = [frozenset({min(available)}), frozenset({max(available)})]
+    found: queue.Queue[frozenset[int]] = queue.Queue()
+    bench = Bench(num_replicas=2, cpus=own)
+    bench.engine.poison = lambda: found.put(frozenset(os.sched_getaffinity(0)))
+    with running(bench):
+        start_batches(bench, 1, 2)
+        bench.engine.gate.set()
+        assert {found.get(timeout=DEADLINE_S) for _ in range(2)} == set(own)
+    assert os.sched_getaffinity(0) == available

@@ -1,0 +1,60 @@
+"""Replicas get CPUs of their own: whole cores first, and those of one socket together."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.runtime import placement
+from infinity_v3.runtime.placement import Placement, in_order, place, read_cores
+
+
+def use_cpus(monkeypatch: pytest.MonkeyPatch, *cpus: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cpus))
+    cores = {cpu: (0, cpu) for cpu in cpus}
+    monkeypatch.setattr(placement, "read_cores", lambda _: cores)
+
+
+def test_one_replica_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cpus(monkeypatch, 0, 1, 2, 3)
+    assert place(1, None) == Placement(num_threads=4)
+    assert place(1, None, 3) == Placement(num_threads=3)
+    assert place(1, 64, 3) == Placement(num_threads=64)
+
+
+def test_replicas_share_the_cpus_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cpus(monkeypatch, 2, 3, 5, 6, 9)
+    own = (frozenset({2, 3}), frozenset({5, 6}))
+    assert place(2, None, 5) == Placement(num_threads=2, cpus=own)
+    assert place(2, 1).cpus == (frozenset({2}), frozenset({3}))
+    with pytest.raises(UsageError, match=r"--cpu-replicas 2 with 3 threads each: .* 5 CPUs"):
+        place(2, 3)
+
+
+def test_second_threads_of_cores_come_last() -> None:
+    # Two sockets of two cores, each with two threads, numbered as Linux does.
+    cores = {cpu: (cpu // 2 % 2, cpu % 2) for cpu in range(8)}
+    assert in_order(range(8), cores) == [0, 1, 2, 3, 4, 5, 6, 7]
+    interleaved = {cpu: (cpu % 2, cpu // 2 % 2) for cpu in range(8)}
+    assert in_order(range(8), interleaved) == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+@given(st.dictionaries(st.integers(0, 99), st.tuples(st.integers(0, 1), st.integers(0, 7))))
+def test_every_cpu_comes_once_and_cores_come_before_their_second_threads(
+    cores: dict[int, tuple[int, int]],
+) -> None:
+    ordered = in_order(cores, cores)
+    assert sorted(ordered) == sorted(cores)
+    first = ordered[: len(set(cores.values()))]
+    assert {cores[cpu] for cpu in first} == set(cores.values())
+
+
+def test_the_system_says_which_core_a_cpu_is(tmp_path: Path) -> None:
+    topology = tmp_path / "cpu3" / "topology"
+    topology.mkdir(parents=True)
+    (topology / "physical_package_id").write_text("1\n")
+    (topology / "core_id").write_text("7\n")
+    assert read_cores([3, 4], tmp_path) == {3: (1, 7), 4: (0, 4)}
