@@ -212,4 +212,5 @@ def _yes(claim: bool) -> str:
 
 
 def _print(document: Mapping[str, object], text: str, *, is_json: bool) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n" if is_json else text)
+    # Escaped, because names of files need not be Unicode, and JSON has to be.
+    sys.stdout.write(json.dumps(document) + "\n" if is_json else text)

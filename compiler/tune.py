@@ -35,7 +35,7 @@ from infinity_v3.compiler.tuning import (
 
 CHILD = "infinity_v3.compiler.tune_child"
 BATCH_TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-SPIN_COUNTS = (2_000, 20_000, 50_000, 100_000, 300_000)
+SPIN_COUNTS = (1_000, 3_000, 10_000, 50_000, 300_000)
 """The last one is the OpenMP library's own."""
 NUM_CLIENTS = 32
 TEXT = "the quick brown fox jumps over the lazy dog"

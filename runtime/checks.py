@@ -190,3 +190,9 @@ def too_long(limit: int, found: int, unit: str, position: int) -> InferenceError
     return InferenceError(
         ErrorKind.VALIDATION, "input_too_long", message, item=position, field=ITEMS_FIELD
     )
+
+
+def too_many_tokens(limit: int) -> InferenceError:
+    """Build the error for texts that are too long together."""
+    message = f"`{ITEMS_FIELD}` have more than {limit} tokens in all; send them in parts"
+    return InferenceError(ErrorKind.VALIDATION, "input_too_long", message, field=ITEMS_FIELD)

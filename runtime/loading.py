@@ -37,6 +37,7 @@ from infinity_v3.runtime.placement import Placement, place
 from infinity_v3.runtime.prompts import PromptTable, resolve_prompts
 from infinity_v3.runtime.timing import PhaseTimer
 from infinity_v3.runtime.tokenizer import TextTokenizer
+from infinity_v3.runtime.truncation import Truncation
 
 WARMUP_TOKENS = 64
 
@@ -101,7 +102,7 @@ def load_model(
 
     Raises:
         UsageError: a setting contradicts the artifact. Found before anything is opened, but for
-            a length that the tokenizer's special tokens use up.
+            a length that the special tokens or the default prompt use up.
         RefusedError: the engine or the tokenizer cannot be opened on this host, or the artifact
             lacks what its kind needs.
         RunFailedError: the warm-up call failed.
@@ -120,6 +121,11 @@ def load_model(
             spin_count=measured.spin_count,
         )
         engine, tokenizer = _open(artifact, target, sizes, engine_settings, engine_loader)
+        try:
+            _check_default_prompt(prompts, tokenizer, sizes.max_input_tokens)
+        except UsageError:
+            engine.close()
+            raise
     with timer.phase("warmup"):
         _warm_up(engine, manifest, sizes, target.name)
     return LoadedModel(
@@ -207,6 +213,22 @@ def _resolve_prompts(manifest: Manifest, settings: LoadSettings) -> PromptTable:
         default_prompt=settings.default_prompt,
         default_prompt_name=settings.default_prompt_name,
     )
+
+
+def _check_default_prompt(
+    prompts: PromptTable, tokenizer: TextTokenizer, max_input_tokens: int
+) -> None:
+    """Refuse a prompt that leaves no room for a text: all vectors would be the same."""
+    if not prompts.default:
+        return
+    cut = Truncation(max_tokens=max_input_tokens)
+    (encoded,) = tokenizer.encode([prompts.default], cut)
+    if encoded.num_tokens >= max_input_tokens:
+        raise UsageError(
+            f"the default prompt: expected fewer than {max_input_tokens} tokens, the longest "
+            "input, as texts come behind it; shorten --default-prompt, name another "
+            "--default-prompt-name or raise --max-sequence-length"
+        )
 
 
 def _warm_up(engine: Engine, manifest: Manifest, sizes: BatchSizes, target_name: str) -> None:

@@ -57,6 +57,7 @@ def resolve_output(manifest: Manifest, wanted: PoolingMode | None) -> MainOutput
     """
     name, modes = _choose_pooling(manifest, wanted)
     width = _width_of(manifest, name)
+    _check_width(manifest, name, width)
     is_labelled = manifest.kind in _LABELLED
     ignored = f"--pooling: has no meaning for this {_words(manifest.kind)} model; ignored"
     return MainOutput(
@@ -131,6 +132,12 @@ def _width_of(manifest: Manifest, name: str) -> int:
         f"artifact {manifest.name}: graph.outputs: expected {name!r} with a fixed width, as "
         f"{manifest.kind.value} models have, found {found}; compile it again"
     )
+
+
+def _check_width(manifest: Manifest, name: str, width: int) -> None:
+    stated = manifest.heads.dimensions
+    if name == _main_output(manifest) and stated not in {None, width}:
+        raise _refuse_head(manifest, f"dimensions: expected {width} as {name} has, found {stated}")
 
 
 def _resolve_labels(manifest: Manifest, name: str, count: int) -> tuple[str, ...]:

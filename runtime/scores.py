@@ -71,8 +71,9 @@ def cosines(source: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray
         (N,) within -1 and 1; 0.0 where either vector is zero.
     """
     left, right = source.astype(np.float64), others.astype(np.float64)
-    norms = np.sqrt(left @ left) * np.sqrt(np.einsum("nd,nd->n", right, right))
-    products = right @ left
+    # Sums of one row each, in one order: a pair's score does not depend on what is beside it.
+    norms = np.sqrt(np.einsum("d,d->", left, left)) * np.sqrt(np.einsum("nd,nd->n", right, right))
+    products = np.einsum("nd,d->n", right, left)
     scores: NDArray[np.float64] = np.divide(
         products, norms, out=np.zeros_like(products), where=norms > 0.0
     )

@@ -12,7 +12,7 @@ import tokenizers
 from infinity_v3.artifacts.manifest import PairTemplate
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.chat_template import ChatRenderer
-from infinity_v3.runtime.checks import check_ids, too_long
+from infinity_v3.runtime.checks import check_ids, too_long, too_many_tokens
 from infinity_v3.runtime.chunks import chunks
 from infinity_v3.runtime.conversations import ConversationEncoder
 from infinity_v3.runtime.encodings import as_encoded, encode_one
@@ -27,6 +27,9 @@ from infinity_v3.runtime.truncation import Frame, Truncation, clip_ids
 from infinity_v3.runtime.wanted import IsWanted, always, while_wanted
 from infinity_v3.runtime.windows import MAX_CHARACTERS_PER_TOKEN
 from infinity_v3.runtime.words import TokenizedText, WordReader, WordRule
+
+MAX_LISTED_TOKENS = 250_000
+"""Tokens that one request may have shown; each takes some 600 bytes until it is sent."""
 
 
 class TextTokenizer:
@@ -198,15 +201,19 @@ class TextTokenizer:
         """Show how whole texts split into tokens, with character offsets.
 
         Raises:
-            InferenceError: a text has more than 250 characters per token of the longest input, or
-                the tokenizer failed.
+            InferenceError: a text has more than 250 characters per token of the longest input, all
+                of them have too many tokens, or the tokenizer failed.
         """
         pieces: list[tuple[TokenPiece, ...]] = []
+        num_listed = 0
         for position, text in enumerate(while_wanted(texts, is_wanted)):
             self._single.check_characters(text, position)
             encoding = encode_one(
                 self._backend, text, position, add_special_tokens=add_special_tokens
             )
+            num_listed += len(encoding)
+            if num_listed > MAX_LISTED_TOKENS:
+                raise too_many_tokens(MAX_LISTED_TOKENS)
             pieces.append(read_pieces(encoding, text))
         return pieces
 

@@ -179,7 +179,25 @@ def _writing_output() -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point; ends the process with the product's exit codes."""
+    _complete_process()
     _end_process(run(sys.argv[1:] if arguments is None else arguments, os.environ))
+
+
+def _complete_process() -> None:
+    """Give the process what every library expects: three open streams, a working directory."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is the closed stream's; else a connection would get it.
+            os.open(os.devnull, os.O_RDWR)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before the interpreter started
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        os.chdir("/")
 
 
 def _end_process(code: int) -> NoReturn:

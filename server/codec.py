@@ -66,7 +66,11 @@ def _decode_json(body: bytes) -> object:
 def _decode_json_slowly(body: bytes, reason: str) -> object:
     """Fast decoders take a lone surrogate for bad JSON; this one tells the two apart."""
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise malformed(f"the body is not valid UTF-8 at byte {error.start}") from None
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise malformed(f"the body is not valid JSON: {reason}") from None
 

@@ -13,6 +13,7 @@ from infinity_v3.server.option import Option
 from infinity_v3.server.option_types import BadValueError, Scalar, toml_type_name
 
 # Tables of the sibling programs, so that one file may serve them all.
+MAX_FILE_BYTES = 1 << 20
 _SIBLING_TABLES = frozenset({"cli", "compile"})
 
 
@@ -62,7 +63,13 @@ def _load_toml(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise UsageError(
+                f"--config {path}: larger than {MAX_FILE_BYTES} bytes, so no TOML file"
+            )
+        return tomllib.loads(data.decode())
     except OSError as error:
         raise UsageError(f"--config {path}: the file cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

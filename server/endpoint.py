@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -22,8 +22,14 @@ from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.text_options import with_reason
 
 RETRY_NOT_READY_S = 2
+LARGE_BODY_BYTES = 256 * 1024
+"""Bodies up to this are decoded and checked at once, in a few milliseconds at the worst."""
 UNWATCHED_S = 0.01
 """How long a request is under way before its client is watched."""
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class ClientGoneError(Exception):
@@ -53,16 +59,19 @@ class Endpoint(Generic[BodyT]):
             ClientGoneError: nobody is left to answer.
         """
         with receiving(context) as lease:
-            call = self.call(context, exchange, await read_document(context, exchange, lease))
+            document = await read_document(context, exchange, lease)
+            call = await self.call(context, exchange, document)
         return await self.answer(call)
 
-    def call(self, context: ServerContext, exchange: Exchange, document: object) -> Call[BodyT]:
+    async def call(
+        self, context: ServerContext, exchange: Exchange, document: "Document"
+    ) -> Call[BodyT]:
         """Check a document and find its model.
 
         Raises:
             HttpError: 400, 404 or 422.
         """
-        body = convert(document, self.body_type)
+        body = await document.run(convert, document.value, self.body_type)
         model = route_model(context.models, body, exchange)
         exchange.outcome.is_inference = self.is_inference
         return Call(
@@ -108,14 +117,35 @@ def receiving(context: ServerContext) -> Lease:
     return context.gate.enter()
 
 
-async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> object:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A decoded body.
+
+    Attributes:
+        is_large: to go over it takes so long that other requests would wait.
+    """
+
+    value: object
+    is_large: bool
+
+    async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Do work on it: beside the event loop where it is large, at once else."""
+        if self.is_large:
+            return await asyncio.to_thread(work, *args, **kwargs)
+        return work(*args, **kwargs)
+
+
+async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> Document:
     """The document of a request's body.
 
     Raises:
         HttpError: 400, 408, 413, 415 or 429.
     """
     raw = await context.reader.read(exchange, lease)
-    return decode(raw.data, raw.media_type)
+    if len(raw.data) <= LARGE_BODY_BYTES:
+        return Document(value=decode(raw.data, raw.media_type), is_large=False)
+    value = await asyncio.to_thread(decode, raw.data, raw.media_type)
+    return Document(value=value, is_large=True)
 
 
 def require_ready(context: ServerContext) -> None:

@@ -33,9 +33,10 @@ class KindEndpoint:
         """
         with receiving(context) as lease:
             document = await read_document(context, exchange, lease)
-            model = route_model(context.models, convert(document, RoutedBody), exchange)
+            routed = await document.run(convert, document.value, RoutedBody)
+            model = route_model(context.models, routed, exchange)
             endpoint = self.of(model.info.kind)
-            call = endpoint.call(context, exchange, document)
+            call = await endpoint.call(context, exchange, document)
         return await endpoint.answer(call)
 
     def of(self, kind: Kind) -> Endpoint[Any]:

@@ -111,13 +111,14 @@ def reply_media_type(accept: str | None) -> str:
 
 
 def reply_coding(accept_encoding: str | None) -> Coding:
-    """Zstandard where allowed, then gzip, else none."""
+    """The coding that the client likes best; of equals, Zstandard before gzip before none."""
     if not accept_encoding:
         return Coding.IDENTITY
     qualities = dict(_weighted(accept_encoding))
     anything = qualities.get("*", 0.0)
-    if qualities.get("zstd", anything) > 0.0:
-        return Coding.ZSTD
-    if max(qualities.get("gzip", anything), qualities.get("x-gzip", 0.0)) > 0.0:
-        return Coding.GZIP
-    return Coding.IDENTITY
+    gzip = max(qualities.get("gzip", anything), qualities.get("x-gzip", 0.0))
+    offered = {Coding.ZSTD: qualities.get("zstd", anything), Coding.GZIP: gzip}
+    best = max(offered, key=offered.__getitem__)
+    # What is not named is allowed, but liked least.
+    identity = qualities.get("identity", 0.0)
+    return best if offered[best] > 0.0 and offered[best] >= identity else Coding.IDENTITY

@@ -27,13 +27,15 @@ class RequestLog:
         self._descriptor: int | None = None
         self._num_lost = 0
         if path is not None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            # Not to wait for the reader of a pipe, neither now nor when it falls behind.
+            waits_not = os.O_CLOEXEC | os.O_NONBLOCK
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | waits_not
             try:
                 self._descriptor = os.open(path, flags, 0o640)
             except OSError as error:
                 raise RunFailedError(
                     f"--request-log {path}: cannot be opened: {error.strerror}; name a file in a "
-                    "directory that this process can write to"
+                    "directory that this process can write to, or a pipe that is being read"
                 ) from None
 
     @property

@@ -64,7 +64,7 @@ class Server:
                     return 0  # what was loaded is not wanted any more
                 raise
             await self._stop.wait()
-            return await self._drain()
+            return await self._drain(transports)
         finally:
             for transport in transports:
                 await transport.stop(_STOP_TIMEOUT_S)
@@ -143,7 +143,8 @@ class Server:
         _keep_collector_off_what_stays()
         notify_ready(os.environ, f"{len(models)} model(s) ready on http://{self._address}")
 
-    async def _drain(self) -> int:
+    async def _drain(self, transports: Sequence[Transport]) -> int:
+        """Answer what was accepted, then wait until clients have read it; the exit code."""
         context = self._context
         timeout_s = context.config.drain_timeout_s
         context.lifecycle.begin_drain()
@@ -155,6 +156,11 @@ class Server:
             )
             context.lifecycle.end_admitted()
             await context.lifecycle.wait_idle(_FORCED_ANSWER_S)
+        for transport in transports:
+            remaining_s = timeout_s - (time.monotonic() - begun_s)
+            if not await transport.stop(max(_STOP_TIMEOUT_S, remaining_s)):
+                _log.error("replies unread after %g s: their connections are cut", timeout_s)
+                is_drained = False
         _log.info("drained in %.3f s", time.monotonic() - begun_s)
         return 0 if is_drained else 1
 

@@ -1,7 +1,6 @@
 """Runs an application on granian's embedded server. The only file that knows granian."""
 
 import asyncio
-import logging
 import socket
 from typing import Any, Protocol
 
@@ -12,7 +11,6 @@ from granian.server.embed import Server
 from infinity_v3.server.exchange import HttpProtocol, Scope
 from infinity_v3.server.sockets import BACKLOG
 
-_log = logging.getLogger("infinity_v3")
 # The transport stops accepting at this many connections; refusals must be answers of ours, so it is
 # far above what is admitted. Idle keep-alive connections count, too.
 _MIN_CONNECTIONS = 16384
@@ -60,11 +58,15 @@ class Transport:
         """Accept connections from now on."""
         self._task = asyncio.get_running_loop().create_task(self._server.serve())
 
-    async def stop(self, timeout_s: float) -> None:
-        """Finish what is being sent and close; gives up waiting after the timeout."""
-        if self._task is None:
-            return
+    async def stop(self, timeout_s: float) -> bool:
+        """Finish what is being sent and close, once.
+
+        Returns:
+            False when the timeout came first.
+        """
+        task, self._task = self._task, None
+        if task is None:
+            return True
         self._server.stop()  # type: ignore[no-untyped-call]
-        done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
-        if not done:
-            _log.debug("connections were still open after %g s", timeout_s)
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+        return bool(done)

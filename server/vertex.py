@@ -67,10 +67,11 @@ class VertexEndpoint:
             ClientGoneError: nobody is left to answer.
         """
         with receiving(context) as lease:
-            body = convert(await read_document(context, exchange, lease), VertexBody)
+            document = await read_document(context, exchange, lease)
+            body = await document.run(convert, document.value, VertexBody)
             model = _route(context, exchange, body)
             exchange.outcome.is_inference = True
-            instances = self._instances(context, exchange, body, model)
+            instances = await document.run(self._instances, context, exchange, body, model)
         with ClientWatch(exchange):
             answers = await _answer_all(context, exchange, instances)
         value = {"predictions": [answer.value for answer in answers]}

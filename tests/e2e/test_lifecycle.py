@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import pytest
 from http_client import JSON_HEADERS, HttpClient
 from http_metrics import read_metrics, series, wait_for, wait_until_idle
 from http_process import descendants, mapped_files
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 from tiny_checkpoints import make_tiny_checkpoint
 
 EMBED = "/embed"
@@ -41,13 +41,15 @@ def random_texts(choice: random.Random, *, max_items: int, max_words: int) -> li
 @contextmanager
 def slow_request(server: ServerProcess) -> Iterator[http.client.HTTPConnection]:
     """A request that is being computed; its client leaves at the end of the block."""
-    connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc, timeout=60)
-    try:
+    with connected(server) as connection:
         connection.request("POST", EMBED, SLOW_BODY, dict(JSON_HEADERS))
         wait_for(server, "infinity_queue_tokens{", 1)
         yield connection
-    finally:
-        connection.close()
+
+
+def connected(server: ServerProcess) -> closing[http.client.HTTPConnection]:
+    """A connection of its own, closed at the end of the block."""
+    return closing(http.client.HTTPConnection(urlsplit(server.base_url).netloc, timeout=60))
 
 
 class TestRefusedStarts:
@@ -264,6 +266,38 @@ class TestDrain:
                 assert b"drain time" in reply.read()
             assert server.process.wait(20) == 1
 
+    @pytest.mark.slow
+    def test_a_reply_is_read_to_its_end(self, minilm_artifact: Path) -> None:
+        body = msgspec.json.encode({"inputs": [[101, *range(2000, 2254), 102]] * 64})
+        with (
+            ServerProcess(minilm_artifact, "--drain-timeout", "60") as server,
+            connected(server) as connection,
+        ):
+            connection.request("POST", "/embed_all", body, dict(JSON_HEADERS))
+            reply = connection.getresponse()
+            size = int(reply.getheader("content-length") or 0)
+            server.process.send_signal(signal.SIGTERM)
+            received = 0
+            while piece := reply.read(size // 50):
+                received += len(piece)
+                time.sleep(0.09)
+            assert received == size
+            assert server.process.wait(20) == 0
+
+    def test_a_reply_that_nobody_reads_is_cut_when_the_time_is_over(
+        self, minilm_artifact: Path
+    ) -> None:
+        body = msgspec.json.encode({"inputs": [[101, *range(2000, 2254), 102]] * 64})
+        with (
+            ServerProcess(minilm_artifact, "--drain-timeout", "0.1") as server,
+            connected(server) as connection,
+        ):
+            connection.request("POST", "/embed_all", body, dict(JSON_HEADERS))
+            assert connection.getresponse().status == 200
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(20) == 1
+            assert "replies unread" in server.log
+
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
     def test_second_signal_ends_at_once(
         self, minilm_artifact: Path, number: signal.Signals, code: int
@@ -282,6 +316,19 @@ class TestDrain:
             begun_s = time.monotonic()
             assert server.stop(stop_signal=number) == 0
             assert time.monotonic() - begun_s < 15.0, "it waited out the drain time"
+
+
+def test_a_process_without_folder_and_streams(minilm_artifact: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    # What a careless supervisor leaves: a removed working directory, closed standard streams.
+    script = 'cd "$1"; rmdir "$1"; shift; exec "$@" <&- 2>&-'
+    launcher = ("/bin/sh", "-c", script, "sh", str(gone))
+    with ServerProcess(minilm_artifact, port=free_port(), launcher=launcher) as server:
+        assert server.post(EMBED, {"inputs": "a"}).status == 200
+        streams = [Path(f"/proc/{server.pid}/fd/{number}").readlink() for number in (0, 2)]
+        assert streams == [Path(os.devnull)] * 2
+        assert server.stop() == 0
 
 
 @pytest.mark.slow

@@ -426,8 +426,19 @@ def test_a_length_without_room_for_text_is_refused(
     with pytest.raises(UsageError, match=f"{option}: expected at least 3"):
         load_model(artifact, make_target(), LoadSettings(sizes=sizes), engine_loader=Loader(engine))
     assert engine.is_closed
-    least = load(artifact, LoadSettings(sizes=SizeSettings(max_sequence_length=3)))
-    assert least.info.max_input_tokens == 3
+    no_prompt = LoadSettings(sizes=SizeSettings(max_sequence_length=3), default_prompt="")
+    assert load(artifact, no_prompt).info.max_input_tokens == 3
+
+
+def test_a_default_prompt_without_room_for_text_is_refused(artifact: Artifact) -> None:
+    room = SizeSettings(max_sequence_length=6)
+    engine = FakeEngine(outputs=OUTPUTS)
+    too_long = LoadSettings(sizes=room, default_prompt="w5 w6 w7 w8 ")
+    with pytest.raises(UsageError, match="the default prompt: expected fewer than 6 tokens"):
+        load_model(artifact, make_target(), too_long, engine_loader=Loader(engine))
+    assert engine.is_closed
+    shorter = LoadSettings(sizes=room, default_prompt="w5 w6 w7 ")
+    assert load(artifact, shorter).prompts.default == "w5 w6 w7 "
 
 
 def test_a_broken_profile_names_the_artifact(artifact: Artifact) -> None:

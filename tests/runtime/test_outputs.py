@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fake_artifact import make_manifest
-from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.manifest import (
     Graph,
     Heads,
@@ -101,3 +101,11 @@ def test_a_late_interaction_model_pools_nothing() -> None:
     manifest = manifest_of(Kind.LATE_INTERACTION, ("token_vectors", 8), heads=Heads())
     with pytest.raises(UsageError, match="--pooling cls: artifact fake-encoder pools nothing"):
         resolve_output(manifest, PoolingMode.CLS)
+
+
+def test_a_width_that_contradicts_the_graph_is_refused() -> None:
+    heads = replace(EMBEDDING.heads, dimensions=7)
+    with pytest.raises(RefusedError, match="heads: dimensions: expected 8 as pooled has, found 7"):
+        resolve_output(replace(EMBEDDING, heads=heads), None)
+    right = replace(EMBEDDING, heads=replace(heads, dimensions=8))
+    assert resolve_output(right, None).width == 8

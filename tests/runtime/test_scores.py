@@ -122,3 +122,14 @@ def test_opposites_are_exactly_minus_one_at_the_most() -> None:
         (opposite,) = cosines(vector, -vector[np.newaxis])
         assert -1.0 <= opposite < -0.999999
         assert 0.999999 < same <= 1.0
+
+
+@given(
+    hnp.arrays(np.float32, 40, elements=st.floats(-1, 1, width=32)),
+    hnp.arrays(np.float32, (5, 40), elements=st.floats(-1, 1, width=32)),
+)
+def test_a_pair_scores_the_same_in_any_company(
+    source: NDArray[np.float32], others: NDArray[np.float32]
+) -> None:
+    alone = [float(cosines(source, other[np.newaxis])[0]) for other in others]
+    assert cosines(source, others).tolist() == alone

@@ -255,6 +255,16 @@ def test_without_truncation_characters_are_bounded(words: TextTokenizer) -> None
         words.pieces([" " * (limit + 1)], add_special_tokens=True)
 
 
+def test_the_tokens_that_are_listed_at_once_are_bounded(
+    words: TextTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infinity_v3.runtime.tokenizer.MAX_LISTED_TOKENS", 10)
+    assert len(words.pieces(["w5 w6 w7"] * 2, add_special_tokens=True)) == 2
+    with pytest.raises(InferenceError, match="more than 10 tokens in all") as e:
+        words.pieces(["w5 w6 w7"] * 3, add_special_tokens=True)
+    assert (e.value.code, e.value.item) == ("input_too_long", None)
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_first_item_at_fault_is_named(words: TextTokenizer, order: int) -> None:
     faults: Sequence[str | tuple[int, ...]] = [word_ids(*range(3, 100)), (5000,), " " * 20_000]

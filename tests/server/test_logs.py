@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.server.logs import JsonFormatter, PlainFormatter, set_up_logging
@@ -277,6 +278,13 @@ def test_records_after_a_full_disk(
         client.post("/embed", {"inputs": "a"})
     assert len(records(path)) == 2
     assert "1 records were lost" in log.getvalue()
+
+
+def test_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(RunFailedError, match=r"cannot be opened: .* a pipe that is being read"):
+        RequestLog(path)
 
 
 def test_without_a_file_nothing_is_written() -> None:

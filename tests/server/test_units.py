@@ -1,6 +1,8 @@
 """Parts without sockets: codecs, negotiation, the error table, metrics text, the router."""
 
+import asyncio
 import json
+import threading
 import zlib
 
 import msgspec
@@ -16,7 +18,7 @@ from infinity_v3.server import float32
 from infinity_v3.server.body import BodyGate
 from infinity_v3.server.codec import check_tree, decode, encode_json, encode_msgpack
 from infinity_v3.server.compression import TooLongError, deflate, inflate
-from infinity_v3.server.endpoint import convert
+from infinity_v3.server.endpoint import Document, convert
 from infinity_v3.server.errors import (
     ERROR_TABLE,
     HttpError,
@@ -132,6 +134,21 @@ def test_compression_round_trip(data: bytes, coding: Coding) -> None:
     assert inflate(deflate(data, coding), coding, 5000) == data
 
 
+@pytest.mark.parametrize("coding", [Coding.GZIP, Coding.ZSTD])
+def test_bodies_in_several_parts(coding: Coding) -> None:
+    parts = [b"{", b"", b'"inputs": ' * 400, b'"a"}']
+    body = b"".join(deflate(part, coding) for part in parts)
+    assert inflate(body, coding, 5000) == b"".join(parts)
+    with pytest.raises(TooLongError):
+        inflate(body, coding, 4000)
+    with pytest.raises(HttpError, match="too early"):
+        inflate(body[:-1], coding, 5000)
+    with pytest.raises(HttpError):
+        inflate(body + b"more", coding, 5000)
+    with pytest.raises(HttpError, match="more than 64"):
+        inflate(deflate(b"x", coding) * 65, coding, 5000)
+
+
 def test_inflating_stops_at_the_limit() -> None:
     data = bytes(1001)
     for coding in (Coding.GZIP, Coding.ZSTD):
@@ -218,6 +235,10 @@ def test_depth_limit() -> None:
         ("zstd;q=0, *;q=1", Coding.GZIP),
         ("identity", Coding.IDENTITY),
         ("gzip;q=2", Coding.IDENTITY),
+        ("zstd;q=0.1, gzip;q=0.9", Coding.GZIP),
+        ("gzip;q=0.9, zstd;q=0.9", Coding.ZSTD),
+        ("identity, gzip;q=0.5", Coding.IDENTITY),
+        ("identity;q=0.5, gzip;q=0.5", Coding.GZIP),
         (";;;,,,q=", Coding.IDENTITY),
     ],
 )
@@ -352,3 +373,19 @@ def test_broken_streams_are_told_from_long_ones() -> None:
 )
 def test_ranges_speak_for_json_too(accept: str, is_packed: bool) -> None:
     assert (reply_media_type(accept) != "application/json") is is_packed
+
+
+@pytest.mark.parametrize("body", [b'{"inputs": "\xff\xfe"}', '{"inputs": "a"}'.encode("utf-16")])
+def test_what_is_no_utf_8_is_called_so(body: bytes) -> None:
+    with pytest.raises(HttpError, match="not valid UTF-8 at byte") as caught:
+        decode(body, "application/json")
+    assert caught.value.status == 400
+
+
+def test_large_documents_are_gone_over_beside_the_event_loop() -> None:
+    async def scenario() -> list[bool]:
+        here = threading.get_ident()
+        documents = (Document(value=None, is_large=is_large) for is_large in (False, True))
+        return [await document.run(threading.get_ident) == here for document in documents]
+
+    assert asyncio.run(scenario()) == [True, False]
