@@ -69,7 +69,6 @@ def put_stopwatches(figures: Path) -> None:
 
     calls: Stopwatches = (
         (Encoder, "document", "serialise"),
-        (endpoint.Endpoint, "call", "check"),
         (app.App, "_count", "count"),
         (EngineWorker, "_compute", "batch"),
         (AotiCpuEngine, "run", "engine"),
@@ -78,6 +77,7 @@ def put_stopwatches(figures: Path) -> None:
         setattr(owner, name, timed(stage, getattr(owner, name)))
     awaited: Stopwatches = (
         (endpoint, "read_document", "read"),
+        (endpoint.Endpoint, "call", "check"),
         (app, "send", "send"),
         (TextPool, "encode", "tokenise"),
         (Dispatcher, "run", "wait"),

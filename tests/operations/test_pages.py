@@ -16,6 +16,7 @@ OWN_PAGES = ("README", "container", "systemd", "kubernetes", "capacity", "upgrad
 OF_OTHER_PROGRAMS = {
     *("--arg", "--dry-run", "--json", "--tool", "--tag", "--artifact"),  # build.py
     *("--checkpoint", "--stop-timeout", "--cpus", "--cpuset-cpus"),
+    "--latency-bound-ms",  # infinity-compile tune
 }
 FLAG = re.compile(r"`(?:infinity_v3 )?(?P<flag>--[a-z0-9-]+)[^`]*`")
 SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
