@@ -3,7 +3,9 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -131,8 +133,16 @@ class Document:
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Do work on it: beside the event loop where it is large, at once else."""
         if self.is_large:
-            return await asyncio.to_thread(work, *args, **kwargs)
+            return await _in_thread(partial(work, *args, **kwargs))
         return work(*args, **kwargs)
+
+
+# One: two would wait for each other's interpreter lock, and each keeps freed memory of its own.
+_large_bodies = ThreadPoolExecutor(1, thread_name_prefix="infinity-bodies")
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(_large_bodies, work)
 
 
 async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> Document:
@@ -144,7 +154,7 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
     raw = await context.reader.read(exchange, lease)
     if len(raw.data) <= LARGE_BODY_BYTES:
         return Document(value=decode(raw.data, raw.media_type), is_large=False)
-    value = await asyncio.to_thread(decode, raw.data, raw.media_type)
+    value = await _in_thread(partial(decode, raw.data, raw.media_type))
     return Document(value=value, is_large=True)
 
 
