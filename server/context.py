@@ -1,5 +1,6 @@
 """What every route may use: configuration, models, state, metrics, logs. Built once per server."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from infinity_v3.server.body import EXTRA_BODIES, BodyGate, BodyReader
@@ -12,7 +13,13 @@ from infinity_v3.server.served import ModelTable
 
 @dataclass(slots=True, kw_only=True)
 class ServerContext:
-    """Event loop only. `models` is empty until all models are ready."""
+    """Event loop only.
+
+    Attributes:
+        models: empty until all models are ready.
+        large_bodies: one thread: two would wait for one another's interpreter lock, and each keeps
+            freed memory of its own.
+    """
 
     config: ServeConfig
     gate: BodyGate
@@ -21,6 +28,14 @@ class ServerContext:
     metrics: Metrics
     request_log: RequestLog
     models: ModelTable = field(default_factory=ModelTable)
+    large_bodies: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="infinity-bodies")
+    )
+
+    def close(self) -> None:
+        """Close what belongs to no model."""
+        self.large_bodies.shutdown(wait=False)
+        self.request_log.close()
 
     def phase(self) -> Phase:
         """What the server as a whole is doing; reads cached states only."""

@@ -3,8 +3,8 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
@@ -124,25 +124,19 @@ class Document:
     """A decoded body.
 
     Attributes:
-        is_large: to go over it takes so long that other requests would wait.
+        pool: where work on a large one is done, as other requests would wait for it; None = it is
+            small.
     """
 
     value: object
-    is_large: bool
+    pool: Executor | None = None
 
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Do work on it: beside the event loop where it is large, at once else."""
-        if self.is_large:
-            return await _in_thread(partial(work, *args, **kwargs))
-        return work(*args, **kwargs)
-
-
-# One: two would wait for each other's interpreter lock, and each keeps freed memory of its own.
-_large_bodies = ThreadPoolExecutor(1, thread_name_prefix="infinity-bodies")
-
-
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(_large_bodies, work)
+        if self.pool is None:
+            return work(*args, **kwargs)
+        bound = partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, bound)
 
 
 async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> Document:
@@ -152,10 +146,10 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
         HttpError: 400, 408, 413, 415 or 429.
     """
     raw = await context.reader.read(exchange, lease)
-    if len(raw.data) <= LARGE_BODY_BYTES:
-        return Document(value=decode(raw.data, raw.media_type), is_large=False)
-    value = await _in_thread(partial(decode, raw.data, raw.media_type))
-    return Document(value=value, is_large=True)
+    document = Document(
+        value=raw, pool=context.large_bodies if len(raw.data) > LARGE_BODY_BYTES else None
+    )
+    return replace(document, value=await document.run(decode, raw.data, raw.media_type))
 
 
 def require_ready(context: ServerContext) -> None:

@@ -166,7 +166,7 @@ class Server:
 
     def _close(self) -> None:
         self._child.stop()
-        self._context.request_log.close()
+        self._context.close()
         for model in self._context.models.all():
             model.service.close()
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
@@ -385,7 +386,8 @@ def test_what_is_no_utf_8_is_called_so(body: bytes) -> None:
 def test_large_documents_are_gone_over_beside_the_event_loop() -> None:
     async def scenario() -> list[bool]:
         here = threading.get_ident()
-        documents = (Document(value=None, is_large=is_large) for is_large in (False, True))
-        return [await document.run(threading.get_ident) == here for document in documents]
+        with ThreadPoolExecutor(1) as pool:
+            documents = [Document(value=None), Document(value=None, pool=pool)]
+            return [await document.run(threading.get_ident) == here for document in documents]
 
     assert asyncio.run(scenario()) == [True, False]

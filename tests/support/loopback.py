@@ -233,7 +233,7 @@ def running(
     context = _make_context(config, services, is_ready=is_ready)
     with ServerThread(context, task=task) as server:
         yield Client(port=server.port, context=context, loop=server.loop, services=services)
-    context.request_log.close()
+    context.close()
 
 
 @contextmanager
