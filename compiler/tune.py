@@ -12,7 +12,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.host import detect_host
@@ -21,7 +20,7 @@ from infinity_v3.artifacts.profile import Profile, read_profile, write_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import DeviceChoice, TargetRequest, select_target
 from infinity_v3.compiler.progress import Progress, Stage
-from infinity_v3.compiler.tune_server import TunedServer, median_s, quantile_s, running_server
+from infinity_v3.compiler.tune_server import TunedServer, quantile_s, running_server
 from infinity_v3.compiler.tuning import (
     TEXT_TOKENS,
     EngineSpeed,
@@ -66,8 +65,8 @@ def _tune(
     with progress.stage(f"{target.name}: engine", total) as stage:
         engines = _measure_engines(artifact, target, settings, stage)
     engine = choose_engine(engines)
-    # One thread waits for nobody.
-    counts = SPIN_COUNTS if engine.num_threads > 1 else SPIN_COUNTS[-1:]
+    # One thread waits for nobody, whatever the count.
+    counts = SPIN_COUNTS if engine.num_threads > 1 else SPIN_COUNTS[:1]
     with progress.stage(f"{target.name}: server", settings.num_rounds * len(counts)) as stage:
         servers = _measure_servers(artifact, settings, engine.num_threads, counts, stage)
     profile = profile_of(engine, choose_served(servers), latency_bound_s=settings.latency_bound_s)
@@ -134,12 +133,7 @@ class _EngineChild:
     def __enter__(self) -> "_EngineChild":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._process.kill()
         self._process.communicate()
@@ -196,7 +190,7 @@ def _measure_servers(
     return tuple(
         ServedSpeed(
             spin_count=count,
-            p50_s=median_s(alone[count]),
+            p50_s=statistics.median(alone[count]),
             p99_s=quantile_s(alone[count], 0.99),
             requests_per_s=statistics.median(rates[count]),
             startup_s=one.startup_s,

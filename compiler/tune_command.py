@@ -95,8 +95,8 @@ def _lines(report: TuneReport) -> Iterator[str]:
             f"{mark} {server.spin_count:>9} {server.p50_s * _MS:>8.2f} {server.p99_s * _MS:>8.2f} "
             f"{server.requests_per_s:>11.0f}"
         )
+    spins = "" if chosen.spin_count is None else f", {chosen.spin_count} spins"
     yield (
-        f"recorded: {chosen.num_threads} threads, batches of {chosen.fill_tokens} tokens, "
-        f"{chosen.spin_count} spins; {chosen.tokens_per_s:.0f} tokens/s, "
-        f"ready in {chosen.startup_s} s"
+        f"recorded: threads {chosen.num_threads}, batches of {chosen.fill_tokens} tokens{spins}; "
+        f"{chosen.tokens_per_s:.0f} tokens/s, ready in {chosen.startup_s} s"
     )

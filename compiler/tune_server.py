@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -153,8 +152,3 @@ def quantile_s(times_s: Sequence[float], share: float) -> float:
     """The time that a share of the replies stayed within."""
     ranked = sorted(times_s)
     return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
-
-
-def median_s(times_s: Sequence[float]) -> float:
-    """The middle of the reply times."""
-    return statistics.median(times_s)

@@ -132,7 +132,8 @@ def profile_of(
     return TargetProfile(
         fill_tokens=fill_tokens,
         num_threads=engine.num_threads,
-        spin_count=served.spin_count,
+        # One thread tells nothing of how several should wait.
+        spin_count=served.spin_count if engine.num_threads > 1 else None,
         tokens_per_s=round(engine.tokens_per_s[fill_tokens], 1),
         startup_s=round(served.startup_s, 3),
     )

@@ -279,5 +279,5 @@ def _make_worker(
         batcher,
         reports,
         position_offset=model.position_offset,
-        cpus=model.placement.cpus,
+        cpus=model.replica_cpus,
     )

@@ -25,13 +25,15 @@ def encode_many(
     has_offsets: bool = False,
     add_special_tokens: bool = True,
 ) -> list[tokenizers.Encoding | None]:
-    """Encode whole inputs; all are None when the library failed on one of them.
+    """Encode whole inputs; None = `encode_one` tells why the library failed.
 
-    It does not say on which: `encode_one` tells.
+    Of many it does not say on which it did: then all are None.
     """
+    if sum(map(_num_characters, inputs)) <= BRIEF_CHARACTERS:
+        return [
+            encode_briefly(backend, item, add_special_tokens=add_special_tokens) for item in inputs
+        ]
     try:
-        if sum(map(_num_characters, inputs)) <= BRIEF_CHARACTERS:
-            return [_encode(backend, item, add_special_tokens) for item in inputs]
         encode = backend.encode_batch if has_offsets else backend.encode_batch_fast
         return list(encode(list(inputs), add_special_tokens=add_special_tokens))
     except Exception:  # the library raises no narrower type
@@ -42,8 +44,9 @@ def encode_briefly(
     backend: tokenizers.Tokenizer, item: TokenizerInput, *, add_special_tokens: bool
 ) -> tokenizers.Encoding | None:
     """Encode one brief input on the calling thread; None when the library failed on it."""
+    text, pair = (item, None) if isinstance(item, str) else item
     try:
-        return _encode(backend, item, add_special_tokens)
+        return backend.encode(text, pair, add_special_tokens=add_special_tokens)
     except Exception:  # the library raises no narrower type
         return None
 
@@ -79,13 +82,6 @@ def as_encoded(ids: Sequence[int], types: Sequence[int] | None) -> EncodedText:
         input_ids=np.array(ids, dtype=np.int64),
         token_type_ids=None if types is None else np.array(types, dtype=np.int64),
     )
-
-
-def _encode(
-    backend: tokenizers.Tokenizer, item: TokenizerInput, add_special_tokens: bool
-) -> tokenizers.Encoding:
-    text, pair = (item, None) if isinstance(item, str) else item
-    return backend.encode(text, pair, add_special_tokens=add_special_tokens)
 
 
 def _num_characters(item: TokenizerInput) -> int:

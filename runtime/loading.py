@@ -33,7 +33,7 @@ from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.late_interaction import SIDE_PROMPTS
 from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MainOutput, has_output, resolve_output
-from infinity_v3.runtime.placement import Placement, place
+from infinity_v3.runtime.placement import place
 from infinity_v3.runtime.prompts import PromptTable, resolve_prompts
 from infinity_v3.runtime.timing import PhaseTimer
 from infinity_v3.runtime.tokenizer import TextTokenizer
@@ -70,7 +70,7 @@ class LoadedModel:
     """A model that can run. Whoever holds it closes the engine, once.
 
     Attributes:
-        placement: CPUs of the engine's replicas.
+        replica_cpus: see `Placement.cpus`.
         main_output: engine output that answers the model's main task.
         heads: how that output is read.
         measured_tokens_per_s: throughput of the target as its profile records it, if it does.
@@ -85,7 +85,7 @@ class LoadedModel:
     position_offset: int
     main_output: str
     heads: Heads
-    placement: Placement = field(default_factory=lambda: Placement(num_threads=1))
+    replica_cpus: tuple[frozenset[int], ...] = (frozenset(),)
     measured_tokens_per_s: float | None = None
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float]
@@ -136,7 +136,7 @@ def load_model(
         position_offset=manifest.model.position_offset,
         main_output=output.name,
         heads=manifest.heads,
-        placement=placement,
+        replica_cpus=placement.cpus,
         measured_tokens_per_s=measured.tokens_per_s,
         notes=(*sizes.notes, *output.notes),
         seconds=timer.seconds,

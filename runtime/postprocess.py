@@ -3,7 +3,6 @@
 Knows nothing of queues or threads.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,10 +44,19 @@ def read_rows(
 def l2_normalize(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale (B, D) finite float32 vectors to length 1, in float64; a zero vector stays zero."""
     wide = values.astype(np.float64)
-    norms = np.sqrt(np.einsum("bd,bd->b", wide, wide))
+    return _scale(wide, _squares(wide))
+
+
+def _squares(wide: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums (B,) of squares of (B, D); float64 holds those of all float32 numbers."""
+    squares: NDArray[np.float64] = np.einsum("bd,bd->b", wide, wide)
+    return squares
+
+
+def _scale(wide: NDArray[np.float64], squares: NDArray[np.float64]) -> NDArray[np.float32]:
+    norms = np.sqrt(squares)
     norms[norms == 0.0] = 1.0
-    wide /= norms[:, np.newaxis]
-    return wide.astype(np.float32)
+    return (wide / norms[:, np.newaxis]).astype(np.float32)
 
 
 def _group(readouts: Sequence[Readout]) -> dict[Readout, list[int]]:
@@ -69,33 +77,23 @@ class _Part:
 
 
 def _read_vectors(part: _Part, rows: list[Row | None]) -> None:
-    if len(rows) == 1:
-        rows[0] = _read_lone_vector(part.tensor[0], part.readout)
-        return
     values = part.tensor if len(part.positions) == len(rows) else part.tensor[part.positions]
-    # One sum of squares per row tells, as float64 holds the squares of all float32 numbers.
-    wide = values.astype(np.float64)
-    is_finite = np.isfinite(np.einsum("bd,bd->b", wide, wide)).tolist()
-    if not all(is_finite):
+    wide, dimensions = values.astype(np.float64), part.readout.dimensions
+    squares = _squares(wide)
+    is_finite = np.isfinite(squares)
+    if not is_finite.all():
         # Zeros in their place keep the arithmetic below free of NaN; these rows are not read.
-        values = np.where(np.array(is_finite)[:, np.newaxis], values, np.float32(0.0))
-    values = values[:, : part.readout.dimensions]
-    result = l2_normalize(values) if part.readout.normalize else np.ascontiguousarray(values)
-    for position, row, is_whole in zip(part.positions, result, is_finite, strict=True):
+        wide[~is_finite] = squares[~is_finite] = 0.0
+    if not part.readout.normalize:
+        result = np.ascontiguousarray(values[:, :dimensions])
+    elif dimensions is None:
+        result = _scale(wide, squares)
+    else:
+        wide = wide[:, :dimensions]
+        result = _scale(wide, _squares(wide))
+    for position, row, is_whole in zip(part.positions, result, is_finite.tolist(), strict=True):
         if is_whole:
             rows[position] = row
-
-
-def _read_lone_vector(values: NDArray[np.float32], readout: Readout) -> Row | None:
-    """The same for a batch of one, in a fraction of the time."""
-    wide = values.astype(np.float64)
-    if not math.isfinite(wide.dot(wide)):
-        return None
-    if not readout.normalize:
-        return values[: readout.dimensions]
-    wide = wide[: readout.dimensions]
-    wide /= math.sqrt(wide.dot(wide)) or 1.0
-    return wide.astype(np.float32)
 
 
 def _read_tokens(part: _Part, rows: list[Row | None]) -> None:

@@ -166,10 +166,13 @@ class App:
 
     async def __rsgi__(self, scope: Scope, protocol: HttpProtocol) -> None:
         """Serve one exchange; the transport's entry point."""
+        exchange = Exchange.of(scope, protocol)
         try:
-            await self._serve(Exchange.of(scope, protocol))
+            await self._serve(exchange)
         finally:
             self._context.lifecycle.finish()
+            if exchange.has_large_body:
+                self._context.give_memory_back()
 
     async def _serve(self, exchange: Exchange) -> None:
         try:

@@ -1,12 +1,14 @@
 """What every route may use: configuration, models, state, metrics, logs. Built once per server."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from infinity_v3.server.body import EXTRA_BODIES, BodyGate, BodyReader
 from infinity_v3.server.config import ServeConfig
 from infinity_v3.server.lifecycle import Lifecycle, Phase
 from infinity_v3.server.metrics import Metrics
+from infinity_v3.server.process import give_memory_back
 from infinity_v3.server.request_log import RequestLog
 from infinity_v3.server.served import ModelTable
 
@@ -31,6 +33,11 @@ class ServerContext:
     large_bodies: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="infinity-bodies")
     )
+
+    def give_memory_back(self) -> None:
+        """Have the kernel get back what a large body took, now that it is gone."""
+        with suppress(RuntimeError):  # the thread ends before the last request of a drain
+            self.large_bodies.submit(give_memory_back)
 
     def close(self) -> None:
         """Close what belongs to no model."""

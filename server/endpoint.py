@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
@@ -19,7 +18,6 @@ from infinity_v3.server.codec import check_tree, collector_paused, decode
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.errors import HttpError, echoed, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
-from infinity_v3.server.process import give_memory_back
 from infinity_v3.server.replies import Answer, inference_reply, plain_reply
 from infinity_v3.server.schemas import RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
@@ -28,8 +26,6 @@ from infinity_v3.server.text_options import with_reason
 RETRY_NOT_READY_S = 2
 LARGE_BODY_BYTES = 256 * 1024
 """Bodies up to this are decoded and checked at once, in a few milliseconds at the worst."""
-GIVE_BACK_S = 0.1
-"""How long after a large body freed memory is given back to the kernel."""
 UNWATCHED_S = 0.01
 """How long a request is under way before its client is watched."""
 
@@ -140,14 +136,7 @@ class Document:
         if self.pool is None:
             return work(*args, **kwargs)
         bound = partial(work, *args, **kwargs)
-        loop = asyncio.get_running_loop()
-        loop.call_later(GIVE_BACK_S, _give_back, self.pool)
-        return await loop.run_in_executor(self.pool, bound)
-
-
-def _give_back(pool: Executor) -> None:
-    with suppress(RuntimeError):  # the server has closed it meanwhile
-        pool.submit(give_memory_back)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, bound)
 
 
 async def read_document(context: ServerContext, exchange: Exchange, lease: Lease) -> Document:
@@ -157,9 +146,8 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
         HttpError: 400, 408, 413, 415 or 429.
     """
     raw = await context.reader.read(exchange, lease)
-    document = Document(
-        value=raw, pool=context.large_bodies if len(raw.data) > LARGE_BODY_BYTES else None
-    )
+    exchange.has_large_body = len(raw.data) > LARGE_BODY_BYTES
+    document = Document(value=raw, pool=context.large_bodies if exchange.has_large_body else None)
     return replace(document, value=await document.run(decode, raw.data, raw.media_type))
 
 

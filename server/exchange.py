@@ -102,6 +102,7 @@ class Exchange:
     request_id: str
     started_s: float
     is_body_taken: bool = False
+    has_large_body: bool = False
     outcome: Outcome = field(default_factory=Outcome)
 
     @classmethod

@@ -255,6 +255,14 @@ def test_inspect_prints_a_table_and_json(
     assert json.loads(capsys.readouterr().out)["id"] == sample_artifact.artifact_id
 
 
+def test_json_is_unicode_where_the_path_is_not(sample_artifact: Artifact, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(sample_artifact.path, path)
+    program = Path(sys.executable).with_name("infinity-compile")
+    done = subprocess.run([program, "inspect", path, "--json"], capture_output=True, check=True)
+    assert json.loads(done.stdout.decode("ascii"))["path"] == str(path)
+
+
 def test_help_names_every_option_and_its_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

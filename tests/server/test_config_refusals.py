@@ -151,6 +151,10 @@ CASES = (
         message="--config=: expected a path, found an empty value", flags="--model-id m --config="
     ),
     Case(
+        message="--config /dev/zero: larger than 1048576 bytes, so no TOML file",
+        flags="--model-id m --config /dev/zero",
+    ),
+    Case(
         message=("--config /nonexistent.toml: the file cannot be read: No such file or directory"),
         flags="--model-id m --config /nonexistent.toml",
     ),
