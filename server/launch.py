@@ -40,9 +40,9 @@ def serve(configuration: Configuration) -> int:
     bind_s = time.perf_counter() - begun_s
 
     # Now, and not above: a taken port is reported before the libraries are loaded.
-    import asyncio
+    import uvloop
 
     from infinity_v3.server.server import Server
 
     server = Server(configuration, listeners, {"config": config_s, "bind": bind_s})
-    return asyncio.run(server.run())
+    return uvloop.run(server.run())

@@ -1,6 +1,7 @@
 """Fixtures of the whole test tree, and the marks that follow from where a test lies."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ pytest_plugins = ("served_fixtures", "tiny_fixtures")
 
 # Test processes share the machine's CPUs: a team that spins while it waits would starve the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# Shells start background jobs with SIGINT ignored, and programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("architecture", "e2e")
