@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from infinity_v3.artifacts.cpu_class import NEVER_BY_ITSELF
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.host import HostCapabilities
 from infinity_v3.artifacts.manifest import (
@@ -34,6 +35,7 @@ class DtypeChoice(str, Enum):
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
 
 
 class BackendChoice(str, Enum):
@@ -77,7 +79,6 @@ _PRECISION_ORDER = (
     Precision.INT8,
     Precision.FP8_DYNAMIC,
 )
-_NEVER_BY_ITSELF = frozenset({Precision.INT8, Precision.FP8_DYNAMIC})
 # Half precision in float16 is emulated on most CPUs: there it comes after float32.
 _CPU_PRECISION_ORDER = (
     Precision.BFLOAT16,
@@ -156,7 +157,7 @@ def _is_precision(precision: Precision, request: TargetRequest) -> bool:
     if request.fp8_dynamic:
         return precision is Precision.FP8_DYNAMIC
     if request.dtype == DtypeChoice.AUTO:
-        return precision not in _NEVER_BY_ITSELF
+        return precision not in NEVER_BY_ITSELF
     return precision.value == request.dtype
 
 

@@ -42,7 +42,8 @@ def runnable_targets(names: Sequence[str]) -> tuple[CpuTarget, ...]:
     """Resolve target names to the targets to build, in the order of preference.
 
     Args:
-        names: names of targets; empty = every target that this host can run, and so verify.
+        names: names of targets; empty = every target that this host can run, and so verify, but
+            for those that are only built for who asks for them.
 
     Raises:
         UsageError: an unknown name.
@@ -62,7 +63,11 @@ def runnable_targets(names: Sequence[str]) -> tuple[CpuTarget, ...]:
     elif all(lacking.values()):
         reasons = "; ".join(f"{name} {reason}" for name, reason in lacking.items())
         raise RefusedError(f"this host can run no target, so none can be verified: {reasons}")
-    chosen = names or [name for name, reason in lacking.items() if reason is None]
+    chosen = names or [
+        name
+        for name, reason in lacking.items()
+        if reason is None and not known[name].cpu.is_asked_for
+    ]
     return tuple(target for target in CPU_TARGETS if target.name in chosen)
 
 

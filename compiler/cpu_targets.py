@@ -62,6 +62,13 @@ _FLAGS = {
         freeze=False,
     ),
     "cpu-x86_64-avx2-f32": BuildFlags(march="x86-64-v3", capability="avx2", freeze=False),
+    # What is not packed for 8-bit products is bfloat16 as in the targets above.
+    "cpu-x86_64-avx512-int8": BuildFlags(
+        march="x86-64-v4",
+        kernel_flags=(*_BF16_KERNELS, "-mavx512vnni"),
+        capability="avx512",
+        freeze=True,
+    ),
 }
 CPU_TARGETS = tuple(CpuTarget(cpu=cpu, flags=_FLAGS[cpu.name]) for cpu in CPU_CLASSES)
 """Every target of this release, in order of preference."""

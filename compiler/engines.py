@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
 from infinity_v3.compiler.export import TORCH_DTYPES, ExportedModel, export_packed
+from infinity_v3.compiler.int8.fusion import fuse_activations
+from infinity_v3.compiler.int8.model import quantize_encoder
 from infinity_v3.compiler.kernel_cache import kernel_cache
 from infinity_v3.compiler.kernel_library import build_kernel_library
 from infinity_v3.compiler.packed import (
@@ -26,6 +28,7 @@ from infinity_v3.compiler.packed import (
     PackedModel,
     install_packed_attention,
 )
+from infinity_v3.compiler.tokenizer import open_plain_tokenizer
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.pipeline import CompilePlan
@@ -103,19 +106,31 @@ def weights_path(precision: Precision) -> str:
 
 
 def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
-    return export_packed(
+    exported = export_packed(
         load_packed(plan, precision),
         precision=precision,
         output_names=plan.task.outputs,
         num_layers=plan.config.model.num_hidden_layers,
         num_positions=plan.limit.rule.max_tokens,
     )
+    if precision is Precision.INT8:
+        fuse_activations(exported.program)
+    return exported
 
 
 def load_packed(plan: CompilePlan, precision: Precision) -> PackedModel:
     """Load encoder and head in one precision, in packed form."""
     loaded = plan.task.load(TORCH_DTYPES[precision])
-    return PackedModel(loaded.encoder, loaded.head, input_names(plan)).eval()
+    packed = PackedModel(loaded.encoder, loaded.head, input_names(plan)).eval()
+    if precision is Precision.INT8:
+        quantize_encoder(
+            packed,
+            open_plain_tokenizer(plan.config.tokenizer.tokenizer),
+            vocab_size=plan.config.model.vocab_size,
+            max_tokens=plan.limit.rule.max_tokens,
+            position_offset=plan.limit.position_offset,
+        )
+    return packed
 
 
 def input_names(plan: CompilePlan) -> tuple[str, ...]:

@@ -16,7 +16,12 @@ from infinity_v3.compiler.operators import ATTENTION, DISENTANGLED
 from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, ROWS, PackedModel
 
 LIMITS = Limits(max_tokens=32768, max_sequences=4096)
-TORCH_DTYPES = {Precision.FLOAT32: torch.float32, Precision.BFLOAT16: torch.bfloat16}
+TORCH_DTYPES = {
+    Precision.FLOAT32: torch.float32,
+    Precision.BFLOAT16: torch.bfloat16,
+    Precision.INT8: torch.bfloat16,
+}
+"""Of everything but the products that are of 8-bit numbers."""
 STORED, PACKED, SEQUENCES, BOUNDS = "N", "T", "B", "B+1"
 """Symbols of dynamic dimensions in a manifest's graph."""
 TOKEN_OUTPUTS = frozenset({"hidden", "token_logits", "token_vectors"})

@@ -22,11 +22,15 @@ KERNEL_ABI = "3"
 _SOURCES = (
     "disentangled_attention.cpp",
     "grouped_mm.cpp",
+    "int8_linear.cpp",
     "segment_pool.cpp",
     "splade_pool.cpp",
     "varlen_attention.cpp",
 )
 _HEADERS = (
+    "activation.h",
+    "int8_rows.h",
+    "int8_tile.h",
     "kernel_common.h",
     "position_table.h",
     "score_adjustment.h",

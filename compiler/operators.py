@@ -12,12 +12,15 @@ from torch import Tensor
 
 from infinity_v3.compiler.attention_reference import attention_reference, disentangled_reference
 from infinity_v3.compiler.grouped_mm_reference import grouped_mm_reference
+from infinity_v3.compiler.int8.reference import int8_linear_reference
+from infinity_v3.compiler.int8.weights import PANEL, STEP
 from infinity_v3.compiler.pooling_reference import POOL_MODES, pool_reference, splade_reference
 
 __all__ = [
     "ATTENTION",
     "DISENTANGLED",
     "GROUPED_MM",
+    "INT8_LINEAR",
     "POOL",
     "POOL_MODES",
     "SPLADE",
@@ -25,6 +28,7 @@ __all__ = [
     "define_operators",
     "disentangled_reference",
     "grouped_mm_reference",
+    "int8_linear_reference",
     "pool_reference",
     "shim_declaration",
     "splade_reference",
@@ -33,6 +37,7 @@ __all__ = [
 ATTENTION = "varlen_attention"
 DISENTANGLED = "disentangled_attention"
 GROUPED_MM = "grouped_mm"
+INT8_LINEAR = "int8_linear"
 POOL = "segment_pool"
 SPLADE = "splade_pool"
 
@@ -112,6 +117,15 @@ def _operators() -> dict[str, _Operator]:
             fake=_fake_grouped_mm,
             reference=grouped_mm_reference,
         ),
+        INT8_LINEAR: _Operator(
+            schema="(Tensor x, Tensor? factors, Tensor weights, Tensor column_sums,"
+            " Tensor column_scales, Tensor? bias, int activation) -> Tensor",
+            shim="AtenTensorHandle x, AtenTensorHandle* factors, AtenTensorHandle weights,"
+            " AtenTensorHandle column_sums, AtenTensorHandle column_scales, AtenTensorHandle* bias,"
+            " int64_t activation",
+            fake=_fake_int8_linear,
+            reference=int8_linear_reference,
+        ),
         POOL: _Operator(
             schema="(Tensor hidden, Tensor cu_seqlens, Tensor? rows, int mode) -> Tensor",
             shim="AtenTensorHandle hidden, AtenTensorHandle cu_seqlens, AtenTensorHandle* rows,"
@@ -178,6 +192,32 @@ def _fake_grouped_mm(tokens: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
                 f"numbers of {weights.element_size()} bytes"
             )
     return tokens.new_empty(tokens.shape[0], weights.shape[2])
+
+
+def _fake_int8_linear(  # noqa: PLR0913 - the operator's schema
+    x: Tensor,
+    factors: Tensor | None,
+    weights: Tensor,
+    column_sums: Tensor,
+    column_scales: Tensor,
+    bias: Tensor | None,
+    activation: int,
+) -> Tensor:
+    _check_dtype("x", x, torch.bfloat16)
+    _check_dtype("weights", weights, torch.int8)
+    _check_dtype("column_sums", column_sums, torch.int32)
+    _check_dtype("column_scales", column_scales, torch.float32)
+    for name, vector in (("factors", factors), ("bias", bias)):
+        if vector is not None:
+            _check_dtype(name, vector, torch.float32)
+    depth, columns = x.shape[1], column_scales.shape[0]
+    expected = -(-columns // PANEL) * PANEL * depth
+    if depth % STEP or weights.shape[0] != expected:
+        raise ValueError(
+            f"weights: expected {expected} packed numbers for rows of {depth}, a multiple of "
+            f"{STEP}, and {columns} columns, found {weights.shape[0]}"
+        )
+    return x.new_empty(x.shape[0], columns)
 
 
 def _fake_pool(hidden: Tensor, cu_seqlens: Tensor, rows: Tensor | None, mode: int) -> Tensor:

@@ -47,6 +47,7 @@ _BOUNDS = {
     Precision.BFLOAT16: ParityBounds(
         min_cosine=0.999, batch_min_cosine=0.9999, max_probability=2e-2
     ),
+    Precision.INT8: ParityBounds(min_cosine=0.99, batch_min_cosine=0.9999, max_probability=2e-2),
 }
 RAW_MAX_RELATIVE = 5e-5
 """Float32 outputs that are not normalised: absolute difference at most this times max(1, |x|)."""

@@ -76,6 +76,11 @@ class CompilePlan:
         return self.config.model.has_experts and is_all_float32 and bool(self.targets)
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether some engine has to rank texts as the reference does."""
+        return any(target.precision is Precision.INT8 for target in self.targets)
+
+    @property
     def is_causal(self) -> bool:
         """Whether attention sees only the past."""
         return attends_causally(self.config, self.spec)

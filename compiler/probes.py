@@ -4,13 +4,14 @@ Everything is seeded, so that the same checkpoint always meets the same probes. 
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infinity_v3.compiler.tokenizer import open_tokenizer
+from infinity_v3.compiler.tokenizer import open_plain_tokenizer
 
 _SEED = 20_240_229
 _EAGER_LIMIT = 2048
@@ -43,6 +44,7 @@ class Probes:
         batches: each a list of positions, run as one packed batch besides every input alone.
         referenced: how many of the leading inputs the reference computes; longer ones are compared
             alone against batched.
+        ranked: those among them whose order by likeness is compared.
     """
 
     ids: tuple[NDArray[np.int64], ...]
@@ -50,6 +52,7 @@ class Probes:
     key_counts: tuple[int | None, ...]
     batches: tuple[tuple[int, ...], ...]
     referenced: int
+    ranked: range = range(0)
 
     @property
     def digest(self) -> str:
@@ -72,6 +75,7 @@ def make_probes(  # noqa: PLR0913 - independent traits
     avoid: frozenset[int],
     has_token_types: bool = False,
     has_key_counts: bool = False,
+    ranked_texts: Sequence[str] = (),
 ) -> Probes:
     """Build the probes of one checkpoint.
 
@@ -85,18 +89,21 @@ def make_probes(  # noqa: PLR0913 - independent traits
             references).
         has_token_types: every other probe gets two token types, as a pair has them.
         has_key_counts: every third probe hides its last tokens from the others.
+        ranked_texts: more probes, whose order by likeness is compared.
     """
     rng = np.random.default_rng(_SEED)
     pool = np.setdiff1d(
         np.arange(vocab_size, dtype=np.int64), np.fromiter(avoid, np.int64, len(avoid))
     )
     lengths = _lengths(max_tokens, windows)
-    ids = [row for row in _text_ids(tokenizer_file, max_tokens) if row.max() < vocab_size]
+    ids = _known_ids(tokenizer_file, _TEXTS, vocab_size, max_tokens)
     ids += [rng.choice(pool, length) for length in lengths]
     ids += [np.full(min(max_tokens, 33), pool[len(pool) // 2])]
     ids += _beginning_alike(rng, pool, ids)
     if max_tokens > _EAGER_LIMIT:
         ids.append(rng.choice(pool, min(max_tokens, _SDPA_LIMIT)))
+    first_ranked = len(ids)
+    ids += _known_ids(tokenizer_file, ranked_texts, vocab_size, max_tokens)
     referenced = len(ids)
     longest = min(max_tokens, _LONGEST_WORK // num_parameters)
     if longest > _SDPA_LIMIT:
@@ -112,7 +119,16 @@ def make_probes(  # noqa: PLR0913 - independent traits
         ),
         batches=_batches(rng, ids),
         referenced=referenced,
+        ranked=range(first_ranked, referenced),
     )
+
+
+def _known_ids(
+    tokenizer_file: Path, texts: Sequence[str], vocab_size: int, max_tokens: int
+) -> list[NDArray[np.int64]]:
+    """Ids of the texts that the model has rows for."""
+    rows = _text_ids(tokenizer_file, texts, max_tokens)
+    return [row for row in rows if row.max() < vocab_size]
 
 
 def _key_count(length: int, windows: tuple[int, ...]) -> int:
@@ -141,12 +157,12 @@ def _lengths(max_tokens: int, windows: tuple[int, ...]) -> list[int]:
     return sorted(length for length in lengths if 1 <= length <= top)
 
 
-def _text_ids(tokenizer_file: Path, max_tokens: int) -> list[NDArray[np.int64]]:
-    tokenizer = open_tokenizer(tokenizer_file)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
+def _text_ids(
+    tokenizer_file: Path, texts: Sequence[str], max_tokens: int
+) -> list[NDArray[np.int64]]:
+    tokenizer = open_plain_tokenizer(tokenizer_file)
     encoded = [
-        np.asarray(tokenizer.encode(text).ids[:max_tokens], dtype=np.int64) for text in _TEXTS
+        np.asarray(tokenizer.encode(text).ids[:max_tokens], dtype=np.int64) for text in texts
     ]
     return [ids for ids in encoded if len(ids)]
 

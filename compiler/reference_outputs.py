@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.compiler.int8.texts import subject_texts
 from infinity_v3.compiler.model_config import VERSION
 from infinity_v3.compiler.parity import Outputs
 from infinity_v3.compiler.probes import Probes, make_probes
@@ -45,6 +46,7 @@ def compute_reference(plan: "CompilePlan", progress: Progress) -> ReferenceOutpu
         avoid=frozenset() if padding is None else frozenset({padding}),
         has_token_types=plan.has_token_types,
         has_key_counts=plan.task.has_key_counts,
+        ranked_texts=subject_texts() if plan.is_ranked else (),
     )
     with progress.stage("reference outputs", probes.referenced) as stage:
         run = plan.task.reference()

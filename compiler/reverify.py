@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import RefusedError
-from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode
+from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Precision
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.checkpoint import open_checkpoint
+from infinity_v3.compiler.cpu_targets import CPU_TARGETS
+from infinity_v3.compiler.int8.texts import subject_texts
 from infinity_v3.compiler.packed import KEY_COUNTS
 from infinity_v3.compiler.pipeline import make_plan
 from infinity_v3.compiler.probes import make_probes
@@ -27,6 +29,7 @@ def probes_of(artifact: Artifact) -> ReferenceOutputs:
         avoid=frozenset(),
         has_token_types="token_type_ids" in inputs,
         has_key_counts=KEY_COUNTS in inputs,
+        ranked_texts=subject_texts() if _is_ranked(manifest) else (),
     )
     return ReferenceOutputs(name="none: no checkpoint was given", probes=probes, outputs=())
 
@@ -41,10 +44,18 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
         CompileRequest(checkpoint=str(checkpoint), out=artifact.path), progress
     )
     _refuse_other_checkpoint(artifact, {file.path: file.sha256 for file in opened.files})
+    built = {target.name for target in artifact.manifest.targets}
     plan = make_plan(
-        opened, read_hub_config(opened.path), _request_of(artifact, checkpoint), targets=()
+        opened,
+        read_hub_config(opened.path),
+        _request_of(artifact, checkpoint),
+        targets=tuple(target for target in CPU_TARGETS if target.name in built),
     )
     return compute_reference(plan, progress)
+
+
+def _is_ranked(manifest: Manifest) -> bool:
+    return any(target.precision is Precision.INT8 for target in manifest.targets)
 
 
 def _request_of(artifact: Artifact, checkpoint: Path) -> CompileRequest:

@@ -23,6 +23,14 @@ def open_tokenizer(file: Path) -> Tokenizer:
         ) from error
 
 
+def open_plain_tokenizer(file: Path) -> Tokenizer:
+    """The same, without the padding and the truncation that it may say."""
+    tokenizer = open_tokenizer(file)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
 def check_special_tokens(tokenizer: Tokenizer, file: Path, vocab_size: int) -> None:
     """Refuse a tokenizer that puts tokens around every text that the model has no row for.
 

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.host import detect_host
-from infinity_v3.artifacts.manifest import Target
+from infinity_v3.artifacts.manifest import Precision, Target
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import incompatibility
 from infinity_v3.compiler import verify_child
+from infinity_v3.compiler.int8.ranking import judge_ranking, rank_agreement
 from infinity_v3.compiler.parity import (
     Comparison,
+    OutputKind,
     Outputs,
     ParityReport,
     bounds_of,
@@ -75,6 +77,10 @@ def verify_target(
             against_reference = compare(found, [row[name] for row in reference], kind)
             figures |= _figures(f"{name}.", against_reference)
             failures += judge_reference(name, against_reference, bounds, kind)
+            if target.precision is Precision.INT8 and kind is OutputKind.VECTORS:
+                agreement = _rank_agreement(found, reference, probes, name)
+                figures[f"{name}.rank_agreement"] = agreement
+                failures += judge_ranking(name, agreement)
     return ParityReport(
         target=target.name,
         reference=reference_name,
@@ -83,6 +89,17 @@ def verify_target(
         bounds=bounds,
         figures=figures,
         failures=tuple(failures),
+    )
+
+
+def _rank_agreement(
+    found: Sequence[NDArray[np.float32]], reference: Sequence[Outputs], probes: Probes, name: str
+) -> float:
+    if not probes.ranked:
+        return 1.0
+    return rank_agreement(
+        np.stack([found[i] for i in probes.ranked]),
+        np.stack([reference[i][name] for i in probes.ranked]),
     )
 
 

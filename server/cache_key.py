@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infinity_v3.artifacts.cpu_class import CPU_CLASSES
+from infinity_v3.artifacts.cpu_class import CPU_CLASSES, CpuClass
 from infinity_v3.artifacts.digest import FileState, sha256_beneath
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.host import HostCapabilities
@@ -55,7 +55,7 @@ def _target(config: ModelConfig, host: HostCapabilities) -> str | None:
     if is_possible and host.arch != "x86_64":
         return None
     fitting = [cpu for cpu in CPU_CLASSES if cpu.fits(host.isa)]
-    wanted = [cpu.name for cpu in fitting if config.dtype in ("auto", cpu.precision.value)]
+    wanted = [cpu.name for cpu in fitting if _is_wanted(cpu, config.dtype)]
     if wanted and is_possible:
         return wanted[0]
     wishes = narrowing_options(config)
@@ -66,6 +66,10 @@ def _target(config: ModelConfig, host: HostCapabilities) -> str | None:
         f"--model-id {config.model_id}: nothing that infinity-compile builds on this host fits "
         f"{' '.join(wishes)}; targets it builds here: {offered}"
     )
+
+
+def _is_wanted(cpu: CpuClass, dtype: str) -> bool:
+    return not cpu.is_asked_for if dtype == "auto" else dtype == cpu.precision.value
 
 
 def cache_key(order: CompileOrder, host: HostCapabilities) -> str:

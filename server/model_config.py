@@ -73,9 +73,10 @@ class ModelConfig:
     )
     dtype: str = opt(
         "Target",
-        ChoiceType(choices=("auto", "float32", "float16", "bfloat16")),
+        ChoiceType(choices=("auto", "float32", "float16", "bfloat16", "int8")),
         "Number format to pick a target for. 'auto' takes the fastest target this host can run; "
-        "'float32' is closest to the reference model and slower.",
+        "'float32' is closest to the reference model and slower; 'int8' is faster than 'auto' and "
+        "less exact, so it is never chosen by itself.",
         default="auto",
     )
     backend: str = opt(

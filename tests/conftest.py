@@ -13,7 +13,7 @@ pytest_plugins = ("served_fixtures", "tiny_fixtures")
 # Test processes share the machine's CPUs: a team that spins while it waits would starve the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# Shells start background jobs with SIGINT ignored, and programs that tests start would inherit that.
+# Shells start background jobs with SIGINT ignored, which programs started by tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent

@@ -7,6 +7,8 @@
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
+#include <immintrin.h>
+
 #include <cstdint>
 #include <cstring>
 
@@ -50,6 +52,14 @@ inline void narrow(float value, BFloat16* out) {  // round to nearest even
 
 inline Vec load(const float* p) { return *reinterpret_cast<const VecU*>(p); }
 inline void store(float* p, Vec v) { *reinterpret_cast<VecU*>(p) = v; }
+inline void store_narrow(Vec v, float* p) { store(p, v); }
+inline void store_narrow(Vec v, BFloat16* p) {
+#if defined(__AVX512BF16__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh((__m512)v));
+#else
+  for (int i = 0; i < kLanes; ++i) narrow(v[i], p + i);
+#endif
+}
 inline Vec splat(float x) { return Vec{} + x; }
 inline Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 

@@ -13,14 +13,22 @@ namespace infinity {
 constexpr float kMasked = -1e30f;
 
 inline float reduce_max(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps((__m512)v);
+#else
   float result = v[0];
   for (int i = 1; i < kLanes; ++i) result = std::max(result, v[i]);
   return result;
+#endif
 }
 inline float reduce_add(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps((__m512)v);
+#else
   float result = 0.f;
   for (int i = 0; i < kLanes; ++i) result += v[i];
   return result;
+#endif
 }
 
 // exp(x) for x <= 0, relative error below 2e-7: x = n ln2 + r with |r| <= ln2 / 2, then the Taylor
@@ -44,6 +52,22 @@ inline Vec exp_nonpositive(Vec x) {
   return p * scale;
 }
 
+#if defined(__AVX512BF16__)
+// 2^t for t <= 0, relative error below 5e-5, a fortieth of what rounding to bfloat16 adds: t = n + r
+// with |r| <= 1/2, then the Taylor polynomial of degree 4 in r ln2.
+inline Vec exp2_for_bfloat16(Vec t) {
+  t = vmax(t, splat(-150.f));
+  const Vec n = (Vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT);
+  const Vec r = t - n;
+  Vec p = splat(9.6181291e-3f);
+  p = p * r + 5.5504109e-2f;
+  p = p * r + 2.4022651e-1f;
+  p = p * r + 6.9314718e-1f;
+  p = p * r + 1.f;
+  return (Vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+}
+#endif
+
 // tanh(x), relative error below 3e-7. Near 0, where 1 - exp cancels, a series in odd powers: the
 // continued fraction of tanh, x (10395 + 1260 z + 21 z^2) / (10395 + 4725 z + 210 z^2 + z^3) with
 // z = x^2.
@@ -54,6 +78,31 @@ inline Vec tanh_vec(Vec x) {
   const Vec z = x * x;
   const Vec small = x * ((z * 21.f + 1260.f) * z + 10395.f) / (((z + 210.f) * z + 4725.f) * z + 10395.f);
   return size < 0.5f ? small : (x < 0.f ? -large : large);
+}
+
+// exp(score * scale - top) of a row of scores into `weights`, and their sum, still one per lane.
+template <class Step>
+inline Vec store_numerators(const float* scores, int64_t columns, float scale, float top, float* weights) {
+  Vec total{};
+#if defined(__AVX512BF16__)
+  if constexpr (Step::kDepth == 2) {
+    constexpr float kLog2E = 1.44269504088896341f;
+    const float scale2 = scale * kLog2E, top2 = top * kLog2E;
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      const Vec p = exp2_for_bfloat16(load(scores + c) * scale2 - top2);
+      total += p;
+      const __m256bh half = _mm512_cvtneps_pbh((__m512)p);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(weights) + c), (__m256i)half);
+    }
+    return total;
+  }
+#endif
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    const Vec p = exp_nonpositive(load(scores + c) * scale - top);
+    total += p;
+    store(weights + c, p);
+  }
+  return total;
 }
 
 // Softmax numerators of one row of scores into `weights`; keys outside [visible_from, visible_to)
@@ -72,19 +121,7 @@ inline float softmax_row(float* scores, int64_t columns, int64_t visible_from, i
   for (int64_t c = 0; c < columns; c += kLanes) top = vmax(top, load(scores + c));
   const float new_max = std::max(*row_max, reduce_max(top) * scale);
   const float correction = exp_nonpositive(splat(*row_max - new_max))[0];
-  Vec total{};
-  for (int64_t c = 0; c < columns; c += kLanes) {
-    const Vec p = exp_nonpositive(load(scores + c) * scale - new_max);
-    total += p;
-    if constexpr (Step::kDepth == 2) {
-#if defined(__AVX512BF16__)
-      const __m256bh half = _mm512_cvtneps_pbh((__m512)p);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(reinterpret_cast<uint16_t*>(weights) + c), (__m256i)half);
-#endif
-    } else {
-      store(weights + c, p);
-    }
-  }
+  const Vec total = store_numerators<Step>(scores, columns, scale, new_max, weights);
   *row_sum = *row_sum * correction + reduce_add(total);
   *row_max = new_max;
   return correction;
@@ -95,10 +132,13 @@ inline void rescale(float* sums, int64_t columns, float correction) {
   for (int64_t d = 0; d < columns; d += kLanes) store(sums + d, load(sums + d) * correction);
 }
 
+// The sums hold whole vectors, what lies behind `dim` is not read from them.
 template <class T>
 inline void write_row(const float* sums, int64_t dim, float row_sum, T* out) {
   const float inverse = 1.f / row_sum;
-  for (int64_t d = 0; d < dim; ++d) narrow(sums[d] * inverse, out + d);
+  int64_t d = 0;
+  for (; d + kLanes <= dim; d += kLanes) store_narrow(load(sums + d) * inverse, out + d);
+  for (; d < dim; ++d) narrow(sums[d] * inverse, out + d);
 }
 
 }  // namespace infinity

@@ -51,16 +51,29 @@ inline int64_t steps_of(int64_t elements) {
 template <class Step, int kRows, int kVecs>
 inline void tile(const float* a, int64_t a_row, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t steps,
                  bool accumulate) {
+  // Unrolled early, so that the sums are registers from the beginning and not an array on the stack.
   Vec sum[kRows][kVecs];
+#pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVecs; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Vec{};
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) sum[r][v] = Vec{};
+  if (accumulate) {
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) sum[r][v] = load(c + r * c_row + v * kLanes);
+  }
   for (int64_t s = 0; s < steps; ++s) {
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const float x = a[r * a_row + s];
+#pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) sum[r][v] = Step::multiply_add(x, b + s * b_row + v * kLanes, sum[r][v]);
     }
   }
+#pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
@@ -168,6 +181,20 @@ inline void pack_transposed(const Row& row, int64_t rows, int64_t count, float* 
   }
 }
 
+// Numbers of two rows side by side, kLanes of each; null: zeros.
+inline void store_pairs(const BFloat16* first, const BFloat16* second, uint16_t* out) {
+#if defined(__AVX512F__)
+  const auto widened = [](const BFloat16* p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); };
+  const __m512i high = second ? _mm512_slli_epi32(widened(second), 16) : _mm512_setzero_si512();
+  _mm512_storeu_si512(out, _mm512_or_si512(widened(first), high));
+#else
+  for (int i = 0; i < kLanes; ++i) {
+    out[2 * i] = first[i].bits;
+    out[2 * i + 1] = second ? second[i].bits : 0;
+  }
+#endif
+}
+
 // Packs values as the right-hand side of P V: [keys][dim] float32, or [keys / 2][dim] pairs of two
 // neighbouring keys.
 template <class Step, class T, class Row>
@@ -177,7 +204,9 @@ inline void pack_values(const Row& row, int64_t keys, int64_t dim, float* out, i
       uint16_t* const target = reinterpret_cast<uint16_t*>(out + (k / 2) * columns);
       const T* const first = row(k);
       const T* const second = k + 1 < keys ? row(k + 1) : nullptr;
-      for (int64_t d = 0; d < dim; ++d) {
+      int64_t d = 0;
+      for (; d + kLanes <= dim; d += kLanes) store_pairs(first + d, second ? second + d : nullptr, target + 2 * d);
+      for (; d < dim; ++d) {
         target[2 * d] = first[d].bits;
         target[2 * d + 1] = second ? second[d].bits : 0;
       }

@@ -117,6 +117,22 @@ class Item {
     pack_values<Step, T>(value, keys, p.v_dim, b.values, v_columns);
   }
 
+  struct Queries {
+    const float* first;
+    int64_t stride;  // in steps
+  };
+
+  // A block of queries where it lies, or packed if it does not lie there as steps.
+  Queries read_queries(int64_t q0, int64_t rows) const {
+    const TokenRows queries = item.rows.from(q0);
+    const bool are_steps = std::is_same_v<T, typename Step::Element> && p.dim % Step::kDepth == 0 && p.q.token_stride % Step::kDepth == 0;
+    if (are_steps && queries.table == nullptr)
+      return {reinterpret_cast<const float*>(p.q.at(queries[0], item.head)), p.q.token_stride / Step::kDepth};
+    for (int64_t r = 0; r < rows; ++r)
+      pack_row<Step, T>(p.q.at(queries[r], item.head), p.dim, b.queries + r * width, width);
+    return {b.queries, width};
+  }
+
   // One block of queries against what it sees of the packed keys, [k0, k1).
   void attend_block(int64_t q0, int64_t k0, int64_t k1) const {
     const int64_t rows = std::min(kQueryBlock, item.end_query - q0);
@@ -124,11 +140,9 @@ class Item {
     const int64_t keys = std::min(k1, end_key(q0 + rows - 1)) - begin;
     if (keys <= 0) return;
     const int64_t columns = round_up(keys, kLanes), packed = round_up(k1 - k0, kLanes);
-    const TokenRows queries = item.rows.from(q0);
-    for (int64_t r = 0; r < rows; ++r)
-      pack_row<Step, T>(p.q.at(queries[r], item.head), p.dim, b.queries + r * width, width);
-    matmul<Step>(b.queries, width, b.keys_t + (begin - k0), packed, b.scores, columns, rows, columns, steps_of<Step>(p.dim),
-                 false);
+    const Queries queries = read_queries(q0, rows);
+    matmul<Step>(queries.first, queries.stride, b.keys_t + (begin - k0), packed, b.scores, columns, rows, columns,
+                 steps_of<Step>(p.dim), false);
     const bool is_first = k0 == first_block(q0);
     float* const sums = b.sums + (q0 - item.first_query) * v_columns;
     take_weights(q0, rows, begin, keys, is_first ? nullptr : sums);

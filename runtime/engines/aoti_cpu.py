@@ -159,7 +159,8 @@ class AotiCpuEngine:
 
 
 def _as_target_declares(spec: TensorSpec, target: Target) -> TensorSpec:
-    """Token outputs leave the graph in the precision of the target; everything else is float32."""
-    if spec.name != "hidden" or spec.dtype == target.precision.value:
+    """Token outputs leave the graph as the engine has them; everything else is float32."""
+    if spec.name != "hidden":
         return spec
-    return TensorSpec(name=spec.name, dtype=target.precision.value, dims=spec.dims)
+    dtype = "float32" if target.precision is Precision.FLOAT32 else "bfloat16"
+    return TensorSpec(name=spec.name, dtype=dtype, dims=spec.dims)

@@ -61,6 +61,8 @@ class LibTorch:
             "float32": self._lib.aoti_torch_dtype_float32(),
             "bfloat16": self._lib.aoti_torch_dtype_bfloat16(),
             "int64": self._lib.aoti_torch_dtype_int64(),
+            "int32": self._lib.aoti_torch_dtype_int32(),
+            "int8": self._lib.aoti_torch_dtype_int8(),
         }
 
     def _declare(self) -> None:

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from infinity_v3.runtime.engine_errors import EngineLoadError
 
-_DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "I64": ("int64", 8)}
+_DTYPES = {
+    "F32": ("float32", 4),
+    "BF16": ("bfloat16", 2),
+    "I64": ("int64", 8),
+    "I32": ("int32", 4),
+    "I8": ("int8", 1),
+}
 _LENGTH_BYTES = 8
 
 

@@ -23,16 +23,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from machine import choose_cpus, describe_machine
-from workloads import SHAPES, num_tokens
-
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
 from compiled import compile_checkpoint, minilm_checkpoint  # noqa: E402  (the path is set above)
+from infinity_v3.artifacts.cpu_class import CPU_CLASSES
+from infinity_v3.artifacts.host import detect_host
+from machine import choose_cpus, describe_machine
+from workloads import SHAPES, num_tokens
 
 NEEDS = {
     "ours": (),
+    "ours-int8": (),
     "openvino": ("openvino", "transformers"),
     "onnxruntime": ("onnxruntime", "onnx", "onnxscript", "transformers"),
     "onnxruntime-int8": ("onnxruntime", "onnx", "onnxscript", "transformers"),
@@ -40,6 +42,8 @@ NEEDS = {
 }
 """Modules that each engine needs, over what serving needs."""
 
+INT8 = "ours-int8"
+INT8_TARGET = "cpu-x86_64-avx512-int8"
 TURN_S = 0.3
 MAX_SEQUENCE_LENGTH = 512
 MIN_MEAN_COSINE = 0.99
@@ -100,7 +104,7 @@ class Worker:
 def main() -> None:
     options = _parse()
     _refuse_missing_modules(options.engines)
-    with _artifact(options.artifact) as artifact, ExitStack() as stack:
+    with _artifact(options.artifact, options.engines) as artifact, ExitStack() as stack:
         workers = [_start(name, artifact, options, stack) for name in options.engines]
         agreement = check_agreement(workers)
         rows = measure(workers, options.rounds)
@@ -193,7 +197,7 @@ def _parse() -> argparse.Namespace:
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine"
     )
     parser.add_argument(
-        "--engines", type=_engines, default=list(NEEDS), help=f"of {','.join(NEEDS)}"
+        "--engines", type=_engines, default=_possible(), help=f"of {','.join(NEEDS)}"
     )
     parser.add_argument(
         "--artifact", type=Path, help="compiled before (default: compile MiniLM now)"
@@ -204,6 +208,11 @@ def _parse() -> argparse.Namespace:
     if options.rounds < 1 or options.threads < 1:
         parser.error("--rounds and --threads: expected 1 or more")
     return options
+
+
+def _possible() -> list[str]:
+    cpu = next(cpu for cpu in CPU_CLASSES if cpu.name == INT8_TARGET)
+    return [name for name in NEEDS if name != INT8 or cpu.fits(detect_host().isa)]
 
 
 def _engines(text: str) -> list[str]:
@@ -230,23 +239,32 @@ def _refuse_missing_modules(engines: Sequence[str]) -> None:
 
 
 @contextmanager
-def _artifact(given: Path | None) -> Iterator[Path]:
+def _artifact(given: Path | None, engines: Sequence[str]) -> Iterator[Path]:
     if given is not None:
         yield given
         return
     _say("compiling all-MiniLM-L6-v2; --artifact DIR takes one that exists")
     with tempfile.TemporaryDirectory(prefix="infinity-bench-") as folder:
         path = Path(folder) / "all-MiniLM-L6-v2"
-        compile_checkpoint(
-            minilm_checkpoint(), path, "--max-sequence-length", str(MAX_SEQUENCE_LENGTH)
-        )
+        length = ("--max-sequence-length", str(MAX_SEQUENCE_LENGTH))
+        compile_checkpoint(minilm_checkpoint(), path, *length, *_targets(engines))
         yield path
+
+
+def _targets(engines: Sequence[str]) -> list[str]:
+    """Options that add the 8-bit engine to those that are built without asking."""
+    if INT8 not in engines:
+        return []
+    isa = detect_host().isa
+    names = [cpu.name for cpu in CPU_CLASSES if cpu.fits(isa) and not cpu.is_asked_for]
+    return [part for name in (*names, INT8_TARGET) for part in ("--target", name)]
 
 
 def _start(name: str, artifact: Path, options: argparse.Namespace, stack: ExitStack) -> Worker:
     cpus = ",".join(str(cpu) for cpu in choose_cpus(options.threads))
     arguments = ["--artifact", str(artifact), "--checkpoint", str(minilm_checkpoint())]
-    worker = Worker(name, [*arguments, "--cpus", cpus, "--dtype", options.dtype], options.threads)
+    dtype = "int8" if name == INT8 else options.dtype
+    worker = Worker(name, [*arguments, "--cpus", cpus, "--dtype", dtype], options.threads)
     stack.callback(worker.close)
     _say(f"{name}: {worker.description}")
     return worker

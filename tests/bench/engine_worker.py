@@ -69,7 +69,7 @@ def _open(options: argparse.Namespace, folder: Path) -> tuple[Callable[[str], Ru
     from workloads import pad, token_ids
 
     num_threads = len(options.cpus)
-    if options.name == "ours":
+    if options.name in ("ours", "ours-int8"):
         from ours import ours
 
         encode_texts, description = ours(options.artifact, options.dtype, num_threads)

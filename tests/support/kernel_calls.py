@@ -8,12 +8,24 @@ import torch
 from torch import Tensor
 
 from infinity_v3.artifacts.host import detect_host
-from infinity_v3.artifacts.manifest import PoolingMode
+from infinity_v3.artifacts.manifest import PoolingMode, Precision
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
+from infinity_v3.compiler.int8.reference import Activation
+from infinity_v3.compiler.int8.weights import PackedWeights
 from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_library
-from infinity_v3.compiler.operators import ATTENTION, DISENTANGLED, POOL, POOL_MODES, SPLADE
+from infinity_v3.compiler.operators import (
+    ATTENTION,
+    DISENTANGLED,
+    INT8_LINEAR,
+    POOL,
+    POOL_MODES,
+    SPLADE,
+)
 
-HOST_TARGETS = [target for target in CPU_TARGETS if set(target.isa) <= detect_host().isa]
+_RUNNABLE = [target for target in CPU_TARGETS if target.cpu.fits(detect_host().isa)]
+HOST_TARGETS = [target for target in _RUNNABLE if not target.cpu.is_asked_for]
+INT8_TARGETS = [target for target in _RUNNABLE if target.precision is Precision.INT8]
+"""Their other kernels are those of the bfloat16 target."""
 _aoti = torch._C._aoti
 
 
@@ -84,6 +96,22 @@ class Kernels:
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None, lengths: list[int]
     ) -> Tensor:
         return self._call(SPLADE, hidden, weight, OptionalTensor(bias), cu_seqlens(lengths))
+
+    def int8_linear(
+        self,
+        x: Tensor,
+        packed: PackedWeights,
+        *,
+        factors: Tensor | None = None,
+        bias: Tensor | None = None,
+        activation: Activation = Activation.NONE,
+    ) -> Tensor:
+        return self._call(
+            INT8_LINEAR,
+            *(x, OptionalTensor(factors), packed.values, packed.sums, packed.scales),
+            OptionalTensor(bias),
+            ctypes.c_int64(activation),
+        )
 
     def _call(self, name: str, *arguments: object) -> Tensor:
         entry: Callable[..., int] = getattr(

@@ -16,7 +16,9 @@ from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
 from tiny_checkpoints import IDENTITY, TinyDense, make_tiny_checkpoint
 
 HOST_TARGETS: tuple[CpuTarget, ...] = tuple(
-    target for target in CPU_TARGETS if set(target.isa) <= detect_host().isa
+    target
+    for target in CPU_TARGETS
+    if target.cpu.fits(detect_host().isa) and not target.cpu.is_asked_for
 )
 """Every CPU target that this host runs, best first."""
 
