@@ -111,6 +111,8 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
         "aot_inductor.custom_op_libs": [kernel.link_name],
         "aot_inductor.package_constants_in_so": not share_weights,
         "cpp.dynamic_threads": True,
+        # Layers of one input and one size, as for queries, keys and values, are one product.
+        "cpp.enable_concat_linear": True,
         # The option is pasted into the compiler's command line, which has no other place for flags.
         "cpp.march": f"{target.flags.march} {_REPRODUCIBLE} {_NO_EXECUTABLE_STACK}",
         "aot_inductor.enable_line_tables": False,

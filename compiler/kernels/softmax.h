@@ -120,7 +120,7 @@ inline float softmax_row(float* scores, int64_t columns, int64_t visible_from, i
   Vec top = splat(kMasked);
   for (int64_t c = 0; c < columns; c += kLanes) top = vmax(top, load(scores + c));
   const float new_max = std::max(*row_max, reduce_max(top) * scale);
-  const float correction = exp_nonpositive(splat(*row_max - new_max))[0];
+  const float correction = *row_max == kMasked ? 0.f : exp_nonpositive(splat(*row_max - new_max))[0];
   const Vec total = store_numerators<Step>(scores, columns, scale, new_max, weights);
   *row_sum = *row_sum * correction + reduce_add(total);
   *row_max = new_max;

@@ -23,14 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "support"))
-
-from compiled import compile_checkpoint, minilm_checkpoint  # noqa: E402  (the path is set above)
 from infinity_v3.artifacts.cpu_class import CPU_CLASSES
 from infinity_v3.artifacts.host import detect_host
 from machine import choose_cpus, describe_machine
 from workloads import SHAPES, num_tokens
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+
+from compiled import compile_checkpoint, minilm_checkpoint  # noqa: E402  (the path is set above)
 
 NEEDS = {
     "ours": (),
