@@ -16,6 +16,8 @@ from infinity_v3.compiler.progress import choose_progress
 from infinity_v3.compiler.tuning import LATENCY_BOUND_S, TuneReport, TuneSettings
 
 _MS = 1e3
+BUSY_LOAD = 0.5
+"""Programs that ran or waited for a CPU in the last minute, on average."""
 
 
 @click.command()
@@ -68,6 +70,11 @@ def run_tune(path: Path, settings: TuneSettings, *, allow_shared: bool, is_json:
         raise UsageError(f"{path}: no such artifact; give the directory of one")
     artifact = open_artifact(path, allow_shared=allow_shared)
     progress = choose_progress(sys.stderr, is_silent=is_json, terminal=os.environ.get("TERM", ""))
+    if (load := os.getloadavg()[0]) >= BUSY_LOAD:
+        progress.note(
+            f"warning: this host is busy, its load average is {load:.1f}: what is measured beside "
+            "other work may serve an idle host badly; tune again when it is idle"
+        )
     # Not before it is needed: it makes every other command slower to start.
     from infinity_v3.compiler.tune import tune_artifact
 

@@ -222,6 +222,11 @@ def _require_config(path: Path, encoder_path: Path) -> None:
             f"{path}: expected a whole checkpoint, found an adapter only; merge it into its base "
             "model first"
         )
+    if is_present(path / "artifact.json"):
+        raise UsageError(
+            f"{path}: expected a checkpoint, found an artifact, which is compiled already; "
+            "serve it with infinity_v3 --model-id"
+        )
     raise UsageError(
         f"{encoder_path / 'config.json'}: expected the configuration of a transformers model, "
         "found none"

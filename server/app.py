@@ -224,6 +224,12 @@ class App:
             error = not_ready("going down, the drain time is over")
         except ClientGoneError:
             raise
+        except MemoryError:
+            error = HttpError(
+                ErrorKind.OVERLOADED,
+                "Model is overloaded: no memory is left for this request",
+                headers=(("retry-after", "1"),),
+            )
         except Exception:
             # The last line of defence: a bug becomes a 500 without its text, and a traceback in the
             # log.

@@ -1,21 +1,26 @@
 """Reads request bodies under limits of bytes, time and memory. Knows nothing of what they hold."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from infinity_v3.runtime.errors import ErrorKind
+from infinity_v3.server.body_weight import weight_bytes
 from infinity_v3.server.compression import TooLongError, inflate
 from infinity_v3.server.errors import HttpError, HttpErrorKind
 from infinity_v3.server.exchange import Exchange
-from infinity_v3.server.negotiation import JSON_TYPE, request_coding, request_media_type
+from infinity_v3.server.negotiation import request_coding, request_media_type
 
 BODY_BUDGET_BYTES = 1 << 30
 EXTRA_BODIES = 64
-_JSON_FACTOR = 8
+_EXPANSION = 8
+"""Of a body on its way, whose content is not known yet."""
 # A refused client that is still sending must be read on for a while, or it never sees the answer.
 _DISCARD_FACTOR = 4
+_PAUSE_S = 1.0
+"""Who sends nothing for so long waits for the refusal."""
 
 _T = TypeVar("_T")
 
@@ -103,13 +108,12 @@ class BodyReader:
         """
         media_type = request_media_type(exchange.header("content-type"))
         coding = request_coding(exchange.header("content-encoding"))
-        factor = _JSON_FACTOR if media_type == JSON_TYPE else 1
-        data = await self._receive(exchange, lease, factor)
+        data = await self._receive(exchange, lease)
         try:
             inflated = inflate(data, coding, self.limit_bytes)
         except TooLongError:
             raise self._too_large() from None
-        lease.hold(len(inflated) * factor)
+        lease.hold(weight_bytes(inflated, media_type))
         return RawBody(data=inflated, media_type=media_type)
 
     async def discard(self, exchange: Exchange) -> bool:
@@ -125,31 +129,40 @@ class BodyReader:
             return True
         if _expects_continue(exchange):
             return False
-        try:
-            return await within(self._skip(exchange), self.timeout_s)
-        except HttpError:
-            return False
+        return await self._skip(exchange)
 
     async def _skip(self, exchange: Exchange) -> bool:
-        total = 0
-        async for chunk in exchange.protocol:
-            total += len(chunk)
+        """Read on what a client sends, until it ends, pauses, or goes on for too long.
+
+        Returns:
+            Whether it ended.
+        """
+        deadline_s = time.monotonic() + self.timeout_s
+        chunks, total = aiter(exchange.protocol), 0
+        while (left_s := deadline_s - time.monotonic()) > 0.0:
+            try:
+                total += len(await within(anext(chunks), min(left_s, _PAUSE_S)))
+            except StopAsyncIteration:
+                return True
+            except HttpError:
+                return False
             if total > _DISCARD_FACTOR * self.limit_bytes:
                 return False
-        return True
+        return False
 
-    async def _receive(self, exchange: Exchange, lease: Lease, factor: int) -> bytes:
+    async def _receive(self, exchange: Exchange, lease: Lease) -> bytes:
         exchange.is_body_taken = True
         announced = _content_length(exchange)
         if announced is not None and announced <= self.limit_bytes:
-            lease.hold(announced * factor)
+            lease.hold(announced * _EXPANSION)
             return await within(exchange.protocol(), self.timeout_s)
-        is_too_long = announced is not None and announced > _DISCARD_FACTOR * self.limit_bytes
-        if is_too_long or (announced is not None and _expects_continue(exchange)):
+        if announced is not None:
+            if announced <= _DISCARD_FACTOR * self.limit_bytes and not _expects_continue(exchange):
+                await self._skip(exchange)
             raise self._too_large()
-        return await within(self._collect(exchange, lease, factor), self.timeout_s)
+        return await within(self._collect(exchange, lease), self.timeout_s)
 
-    async def _collect(self, exchange: Exchange, lease: Lease, factor: int) -> bytes:
+    async def _collect(self, exchange: Exchange, lease: Lease) -> bytes:
         """Gather chunks; past the limit they are read on and thrown away before the refusal."""
         chunks: list[bytes] = []
         total = 0
@@ -158,7 +171,7 @@ class BodyReader:
             if total > _DISCARD_FACTOR * self.limit_bytes:
                 break
             if total <= self.limit_bytes:
-                lease.hold(total * factor)
+                lease.hold(total * _EXPANSION)
                 chunks.append(chunk)
             else:
                 chunks.clear()

@@ -83,7 +83,7 @@ def _decode_msgpack(body: bytes) -> object:
     try:
         return msgspec.msgpack.decode(body)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except (msgspec.DecodeError, ValueError, OverflowError, TypeError) as error:
         # TypeError: a map key that cannot be hashed.
         raise malformed(f"the body is not valid MessagePack: {error}") from None
@@ -100,10 +100,11 @@ def check_tree(value: object) -> None:
         level = [child for node in level for child in _containers(node)]
         if not level:
             return
-    raise _too_deep()
+    raise too_deep()
 
 
-def _too_deep() -> HttpError:
+def too_deep() -> HttpError:
+    """The refusal of a document that is nested too deeply."""
     return malformed(f"the body is nested more than {MAX_DEPTH} levels deep")
 
 

@@ -198,8 +198,8 @@ class ServeConfig:
     request_log: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Logging",
         PathType(metavar="FILE"),
-        "Append one JSON line per accepted request: identifiers, counts and times, never texts. "
-        "The file grows with the traffic.",
+        "Append one JSON line per request with a valid key: identifiers, counts and times, never "
+        "texts. The file grows with the traffic.",
         default=None,
         default_note="none",
     )

@@ -12,6 +12,7 @@ import msgspec
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.server.body import Lease
+from infinity_v3.server.body_weight import refuse_crowded
 from infinity_v3.server.call import BodyT, Call, ItemBudget
 from infinity_v3.server.choices import choices_at
 from infinity_v3.server.codec import check_tree, collector_paused, decode
@@ -148,6 +149,8 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
     raw = await context.reader.read(exchange, lease)
     exchange.has_large_body = len(raw.data) > LARGE_BODY_BYTES
     document = Document(value=raw, pool=context.large_bodies if exchange.has_large_body else None)
+    if exchange.has_large_body:
+        await document.run(refuse_crowded, raw.data, raw.media_type)
     return replace(document, value=await document.run(decode, raw.data, raw.media_type))
 
 

@@ -68,6 +68,11 @@ def _bind(hostname: str, port: int, flag: str) -> socket.socket:
 def _explain(error: OSError, hostname: str, port: int, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{flag} {port}: in use on {hostname}; stop the other program or choose another port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"--hostname {hostname}: no address of this host; name one that it has, or 0.0.0.0 for "
+            "all of them"
+        )
     return f"{flag} {port}: cannot listen on {hostname}: {error.strerror}"
 
 

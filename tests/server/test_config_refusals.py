@@ -75,8 +75,10 @@ CASES = (
         flags="--model-id m --max-batch-tokens 99999999999999999999",
     ),
     Case(
-        message=("--dtype int8: expected one of auto, float32, float16, bfloat16, found 'int8'"),
-        flags="--model-id m --dtype int8",
+        message=(
+            "--dtype int4: expected one of auto, float32, float16, bfloat16, int8, found 'int4'"
+        ),
+        flags="--model-id m --dtype int4",
     ),
     Case(
         message="--torch-device gpu: expected one of auto, cpu, cuda, found 'gpu'",

@@ -195,9 +195,27 @@ def _nested() -> Mapping[str, Bomb]:
         "8 MB of empty lists": (
             b'{"inputs": [' + b"[]," * 2_700_000 + b"[]]}",
             (JSON_TYPE,),
+            {413},
+        ),
+        "3 MB of empty lists": (
+            b'{"inputs": [' + b"[]," * 990_000 + b"[]]}",
+            (JSON_TYPE,),
             {422},
         ),
-        "8 MB of brackets": (b"[" * 8_000_000, (JSON_TYPE,), {400}),
+        "900 kB of brackets": (b"[" * 900_000, (JSON_TYPE,), {400}),
+        "8 MB of brackets": (b"[" * 8_000_000, (JSON_TYPE,), {413}),
+        "15 million empty lists": (
+            b"\x81\xa6inputs\xdd" + (15_000_000).to_bytes(4, "big") + b"\x90" * 15_000_000,
+            (MSGPACK_TYPE,),
+            {413},
+        ),
+        "15 million objects that nobody asked for": (
+            b"\x82\xa6inputs\xa2hi\xa1z\xdd"
+            + (15_000_000).to_bytes(4, "big")
+            + b"\x80" * 15_000_000,
+            (MSGPACK_TYPE,),
+            {413},
+        ),
         "200,000 keys": (many_keys, (JSON_TYPE,), {422}),
         "a number of a million digits": (
             b'{"inputs": ' + b"9" * 1_000_000 + b"}",
