@@ -5,11 +5,11 @@ VENV := .venv
 TEST_WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help demo test check matrix docs bench clients faults fuzz image clean
+.PHONY: help demo test check matrix docs bench bench-quick clients faults fuzz image clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 demo: ## Install, compile a real encoder, serve it, ask for embeddings, stop
 	@.ci/setup demo
@@ -36,6 +36,10 @@ docs: ## Write docs/configuration.md from the options of the server
 bench: ## Compare the engine with other runtimes, side by side (ARGS="--json" and others)
 	@.ci/setup bench
 	@$(VENV)/bin/python tests/bench/engine.py $(ARGS)
+
+bench-quick: ## Fail where an engine fell behind the ratios recorded for this kind of machine
+	@.ci/setup bench
+	@$(VENV)/bin/python tests/bench/quick.py $(ARGS)
 
 clients: ## Published clients, pinned, against real servers; writes docs/reports/clients.md (ARGS="--only NAME", "--json")
 	@.ci/setup dev

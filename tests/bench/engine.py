@@ -104,9 +104,9 @@ class Worker:
 
 def main() -> None:
     options = _parse()
-    _refuse_missing_modules(options.engines)
-    with _artifact(options.artifact, options.engines) as artifact, ExitStack() as stack:
-        workers = [_start(name, artifact, options, stack) for name in options.engines]
+    refuse_missing_modules(options.engines)
+    with artifact_of(options.artifact, options.engines) as artifact, ExitStack() as stack:
+        workers = [start(name, artifact, options, stack) for name in options.engines]
         agreement = check_agreement(workers)
         rows = measure(workers, options.rounds)
     machine = describe_machine(
@@ -115,6 +115,8 @@ def main() -> None:
         engines={worker.name: worker.description for worker in workers},
         mean_cosine=agreement,
     )
+    if options.plot:
+        _draw(options.plot, rows)
     if options.json:
         print(json.dumps({"rows": [_as_dict(row) for row in rows], "machine": machine}))
     else:
@@ -173,6 +175,16 @@ def print_table(rows: Sequence[Row], machine: Mapping[str, object]) -> None:
     print("| geometric mean of the ratios |", *(f"{mean} |" for mean in means))
 
 
+def _draw(folder: Path, rows: Sequence[Row]) -> None:
+    from charts import draw_bars
+
+    rates = {(row.engine, row.workload): row.tokens_per_s for row in rows}
+    engines = dict.fromkeys(row.engine for row in rows)
+    bars = {name: [rates[name, workload] for workload in SHAPES] for name in engines}
+    title = "Throughput by texts x tokens of a batch"
+    draw_bars(folder / "throughput", title, "tokens/s", list(SHAPES), bars)
+
+
 def _mean_ratio(rows: Mapping[tuple[str, str], Row], engine: str) -> str:
     if engine == "ours" or (next(iter(SHAPES)), "ours") not in rows:
         return ""
@@ -198,12 +210,13 @@ def _parse() -> argparse.Namespace:
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine"
     )
     parser.add_argument(
-        "--engines", type=_engines, default=_possible(), help=f"of {','.join(NEEDS)}"
+        "--engines", type=_engines, default=possible(), help=f"of {','.join(NEEDS)}"
     )
     parser.add_argument(
         "--artifact", type=Path, help="compiled before (default: compile MiniLM now)"
     )
     parser.add_argument("--dtype", default="auto", help="auto, float32 or bfloat16: target of ours")
+    parser.add_argument("--plot", type=Path, help="folder for throughput.png and throughput.svg")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     if options.rounds < 1 or options.threads < 1:
@@ -211,7 +224,7 @@ def _parse() -> argparse.Namespace:
     return options
 
 
-def _possible() -> list[str]:
+def possible() -> list[str]:
     cpu = next(cpu for cpu in CPU_CLASSES if cpu.name == INT8_TARGET)
     return [name for name in NEEDS if name != INT8 or cpu.fits(detect_host().isa)]
 
@@ -224,7 +237,7 @@ def _engines(text: str) -> list[str]:
     return names
 
 
-def _refuse_missing_modules(engines: Sequence[str]) -> None:
+def refuse_missing_modules(engines: Sequence[str]) -> None:
     missing = {
         module: engine
         for engine in engines
@@ -240,7 +253,7 @@ def _refuse_missing_modules(engines: Sequence[str]) -> None:
 
 
 @contextmanager
-def _artifact(given: Path | None, engines: Sequence[str]) -> Iterator[Path]:
+def artifact_of(given: Path | None, engines: Sequence[str]) -> Iterator[Path]:
     if given is not None:
         yield given
         return
@@ -261,7 +274,7 @@ def _targets(engines: Sequence[str]) -> list[str]:
     return [part for name in (*names, INT8_TARGET) for part in ("--target", name)]
 
 
-def _start(name: str, artifact: Path, options: argparse.Namespace, stack: ExitStack) -> Worker:
+def start(name: str, artifact: Path, options: argparse.Namespace, stack: ExitStack) -> Worker:
     cpus = ",".join(str(cpu) for cpu in choose_cpus(options.threads))
     arguments = ["--artifact", str(artifact), "--checkpoint", str(minilm_checkpoint())]
     dtype = "int8" if name == INT8 else options.dtype

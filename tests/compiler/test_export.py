@@ -39,7 +39,11 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_checkpoint("llama", tmp_path_factory.mktemp("llama") / "checkpoint")
 
 
-@pytest.fixture(scope="module", params=list(TORCH_DTYPES), ids=lambda precision: precision.value)
+FLOATS = [Precision.FLOAT32, Precision.BFLOAT16]
+"""8-bit layers stand in the same graph; test_int8.py is about them."""
+
+
+@pytest.fixture(scope="module", params=FLOATS, ids=lambda precision: precision.value)
 def exported(request: pytest.FixtureRequest, bert: Path) -> ExportedModel:
     return export(packed(bert, precision=request.param), precision=request.param)
 

@@ -63,10 +63,12 @@ def logits_of(*probabilities: float) -> NDArray[np.float32]:
 def test_the_bounds_are_those_of_the_artifact_format() -> None:
     assert ParityBounds(max_abs=2e-5, batch_max_abs=1e-5) == FLOAT32
     assert ParityBounds(min_cosine=0.999, batch_min_cosine=0.9999, max_probability=2e-2) == BFLOAT16
+    int8 = ParityBounds(min_cosine=0.99, batch_min_cosine=0.9999, max_probability=2e-2)
+    assert bounds_of(Precision.INT8) == int8
     assert RAW_MAX_RELATIVE == 5e-5
 
 
-@pytest.mark.parametrize("precision", [Precision.FLOAT16, Precision.INT8])
+@pytest.mark.parametrize("precision", [Precision.FLOAT16, Precision.FP8_DYNAMIC])
 def test_a_precision_without_bounds_cannot_pass(precision: Precision) -> None:
     with pytest.raises(KeyError):
         bounds_of(precision)
