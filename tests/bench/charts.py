@@ -60,7 +60,7 @@ def _finish(figure: Any, axes: Any, path: Path, title: str, unit: str) -> None:
     axes.set_title(title)
     axes.set_ylabel(unit)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(ncols=3, frameon=False)
+    axes.legend(ncols=6, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(path.with_suffix(".png"), dpi=_PNG_DPI, metadata={"Software": None})
