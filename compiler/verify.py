@@ -96,7 +96,7 @@ def _rank_agreement(
     found: Sequence[NDArray[np.float32]], reference: Sequence[Outputs], probes: Probes, name: str
 ) -> float:
     if not probes.ranked:
-        return 1.0
+        return 0.0  # no text that the model has tokens for: nothing is shown, so nothing passes
     return rank_agreement(
         np.stack([found[i] for i in probes.ranked]),
         np.stack([reference[i][name] for i in probes.ranked]),

@@ -78,6 +78,11 @@ class TestRefusedStarts:
             message = self.refused("--model-id", minilm_artifact, *where, code=1)
         assert message.startswith(f"--port {port}: in use on 127.0.0.1")
 
+    def test_an_address_of_another_host(self, minilm_artifact: Path) -> None:
+        where = ("--hostname", "192.0.2.1")  # set aside for documentation, RFC 5737
+        message = self.refused("--model-id", minilm_artifact, *where, code=1)
+        assert message.startswith("--hostname 192.0.2.1: no address of this host")
+
     def test_two_servers_cannot_share_a_port(self, minilm_artifact: Path) -> None:
         with ServerProcess(minilm_artifact) as server:
             port = str(urlsplit(server.base_url).port)

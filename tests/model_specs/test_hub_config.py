@@ -344,9 +344,14 @@ def only_adapter(path: Path) -> None:
     (path / "config.json").rename(path / "adapter_config.json")
 
 
+def only_artifact(path: Path) -> None:
+    (path / "config.json").rename(path / "artifact.json")
+
+
 LSTM = "sentence_transformers.models.LSTM"
 REFUSALS: list[tuple[Callable[[Path], object], list[str]]] = [
     (shutil.rmtree, ["expected a checkpoint directory"]),
+    (only_artifact, ["expected a checkpoint, found an artifact", "infinity_v3 --model-id"]),
     (remove("config.json"), ["config.json: expected the configuration of a transformers model"]),
     (only_adapter, ["an adapter only", "merge it into its base model"]),
     (remove_tokenizer, ["tokenizer.json: expected a fast tokenizer, found no tokenizer"]),

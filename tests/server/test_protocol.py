@@ -529,3 +529,20 @@ def test_half_a_body_is_answered_in_json(start_server: StartServer, path: str) -
     assert reply.headers["x-request-id"]
     assert "broke off" in json.dumps(answer)
     assert 'infinity_rejected_total{model="",reason="malformed"} 1' in metrics
+
+
+def test_a_body_announced_as_too_large_need_not_come(start_server: StartServer) -> None:
+    with start_server(payload_limit=1000, body_read_timeout_s=60.0) as client:
+        for sent in (b"", b"x" * 500):
+            head = b"POST /embed HTTP/1.1\r\nHost: x\r\ncontent-type: application/json\r\n"
+            answer = raw(client.port, head + b"content-length: 2000\r\n\r\n" + sent)
+            assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_no_memory_for_one_request_is_no_bug(start_server: StartServer) -> None:
+    with start_server() as client:
+        client.service.failure = MemoryError()
+        answer = client.post("/embed", {"inputs": "a"})
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        client.service.failure = None
+        assert client.post("/embed", {"inputs": "a"}).status == 200
