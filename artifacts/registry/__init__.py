@@ -1,0 +1,1 @@
+"""A registry of artifacts: content-addressed, with versions, channels and a chained log."""

@@ -1,0 +1,1 @@
+"""Lists of models compiled in one run, as a CI job does it."""

@@ -1,0 +1,1 @@
+"""What a candidate must show before a channel moves to it."""

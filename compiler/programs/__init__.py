@@ -1,0 +1,1 @@
+"""Graphs kept as JSON and safetensors, so that targets can be added without the checkpoint."""
