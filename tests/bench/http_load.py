@@ -1,4 +1,4 @@
-"""Closed-loop clients in one event loop: each asks again as soon as it has its answer.
+"""Clients in one event loop: each asks again as soon as it has its answer, or at random times.
 
 Replies are read by their content length and not parsed, so that a client costs little beside a
 server. Knows nothing of servers.
@@ -7,6 +7,7 @@ server. Knows nothing of servers.
 import asyncio
 import itertools
 import json
+import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,43 @@ def drive(base_url: str, requests: Sequence[bytes], *, clients: int, seconds: fl
         SystemExit: a reply that is no 200, or has no content length.
     """
     return asyncio.run(_drive(base_url, requests, clients, seconds))
+
+
+def offer(base_url: str, requests: Sequence[bytes], *, rate_per_s: float, seconds: float) -> Load:
+    """Send requests at the times of a Poisson process, whether or not answers have come.
+
+    A latency counts from when its request was due, and the run ends with the last answer.
+
+    Raises:
+        SystemExit: a reply that is no 200, or has no content length.
+    """
+    return asyncio.run(_offer(base_url, requests, rate_per_s, seconds))
+
+
+async def _offer(
+    base_url: str, requests: Sequence[bytes], rate_per_s: float, seconds: float
+) -> Load:
+    source = random.Random(11)
+    idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    address = urlsplit(base_url)
+    started = time.perf_counter()
+
+    async def send(due: float, request: bytes) -> float:
+        pair = idle.pop() if idle else None
+        reader, writer = pair or await asyncio.open_connection(address.hostname, address.port)
+        writer.write(request)
+        await _read_reply(reader)
+        idle.append((reader, writer))
+        return time.perf_counter() - due
+
+    tasks, due, endless = [], started, itertools.cycle(requests)
+    while (due := due + source.expovariate(rate_per_s)) < started + seconds:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        tasks.append(asyncio.create_task(send(due, next(endless))))
+    latencies_s = tuple(await asyncio.gather(*tasks))
+    for _, writer in idle:
+        writer.close()
+    return Load(seconds=time.perf_counter() - started, latencies_s=latencies_s)
 
 
 async def _drive(base_url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:

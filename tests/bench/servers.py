@@ -1,96 +1,129 @@
-"""Compares requests per second of short single texts with the infinity_emb server, torch engine.
+"""Compares this server with infinity_emb (torch) and with vLLM built for CPUs.
 
-Both servers run the same checkpoint with the same number of threads and take turns under the same
+All serve the same checkpoints with the same number of threads and take turns under the same
 clients, which send the same bytes. Before anything is timed their vectors are compared.
 
     python3 -m venv PEER
     PEER/bin/pip install torch==2.13.0 'infinity-emb[torch,server]==0.0.78'
-    python tests/bench/servers.py --artifact DIR --checkpoint DIR --peer PEER/bin/infinity_emb
+    python tests/bench/servers.py --artifact DIR --checkpoint DIR --infinity PEER/bin/infinity_emb
 """
 
 import argparse
 import json
 import math
-import os
-import random
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from http_load import Load, drive, request_bytes
+from http_load import Load
 from machine import describe_machine
+from peer_servers import (
+    MODEL_NAME,
+    Contestant,
+    PeerServer,
+    infinity_emb,
+    our_server,
+    peer_server,
+    vllm_cpu,
+)
+from server_loads import Workload, embedding_workloads, rerank_workload, short_texts
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-
-from server_process import ServerProcess, free_port
-
-WORDS = ("river", "window", "seven", "quietly", "paper", "engine", "of", "the", "runs", "blue")
-PATH = "/embeddings"
-NUM_TEXTS = 512
 MIN_COSINE = 0.99
-START_TIMEOUT_S = 180.0
+OFFERED_SHARE = 0.7
+"""Of what 32 clients get from this server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """The runs of each server, round by round, by concurrency."""
+    """The runs of one workload by server, ours first."""
 
-    runs: Mapping[int, Mapping[str, Sequence[Load]]]
+    workload: Workload
+    runs: Mapping[str, Sequence[Load]]
+
+    def ratio(self, peer: str) -> float:
+        """Requests per second, ours over the peer's: the median of the rounds' own ratios."""
+        ours = next(iter(self.runs.values()))
+        return statistics.median(
+            a.requests_per_s / b.requests_per_s for a, b in zip(ours, self.runs[peer], strict=True)
+        )
 
 
 def main() -> None:
     options = _parse()
-    with (
-        _peer(options.peer, options.checkpoint, options.threads) as peer_url,
-        _ours(options.artifact, options.threads) as our_url,
-    ):
-        urls = {"infinity_v3": our_url, "infinity_emb": peer_url}
-        texts = _texts()
-        _check_agreement(urls, texts[:16])
-        runs = {clients: _rounds(urls, texts, clients, options) for clients in options.clients}
-    contest = Contest(runs=runs)
+    contests: list[Contest] = []
+    with _servers(options.artifact, options.checkpoint, options) as servers:
+        _check_agreement(servers, short_texts(16))
+        rate_per_s: float | None = None
+        for workload in embedding_workloads():
+            contest = Contest(
+                workload=workload, runs=_rounds(servers, workload, options, rate_per_s)
+            )
+            if workload.clients == 32:
+                rate_per_s = OFFERED_SHARE * _median(contest.runs[servers[0].name])
+            contests.append(contest)
+    if options.reranker is not None:
+        artifact, checkpoint = options.reranker
+        with _servers(artifact, checkpoint, options) as servers:
+            workload = rerank_workload()
+            runs = _rounds(servers, workload, options, None)
+            contests.append(Contest(workload=workload, runs=runs))
+    machine = describe_machine(threads=options.threads, seconds=options.seconds)
     if options.json:
-        print(json.dumps({"servers": _figures(contest), "machine": describe_machine()}))
+        print(json.dumps({"servers": _figures(contests), "machine": machine}))
         return
-    print(json.dumps(describe_machine(threads=options.threads)))
-    _print_table(contest)
+    print(json.dumps(machine))
+    _print_table(contests)
+
+
+@contextmanager
+def _servers(
+    artifact: Path, checkpoint: Path, options: argparse.Namespace
+) -> Iterator[tuple[Contestant, ...]]:
+    peers: list[PeerServer] = []
+    if options.infinity is not None:
+        peers.append(infinity_emb(options.infinity))
+    if options.vllm is not None:
+        peers.append(vllm_cpu(options.vllm))
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(peer_server(peer, checkpoint, options.threads)) for peer in peers
+        ]
+        ours = stack.enter_context(our_server(artifact, options.threads))
+        yield (ours, *others)
 
 
 def _rounds(
-    urls: Mapping[str, str], texts: Sequence[str], clients: int, options: argparse.Namespace
+    servers: Sequence[Contestant],
+    workload: Workload,
+    options: argparse.Namespace,
+    rate_per_s: float | None,
 ) -> Mapping[str, Sequence[Load]]:
-    requests = {
-        name: [request_bytes(url, PATH, _body(text)) for text in texts]
-        for name, url in urls.items()
-    }
-    runs: dict[str, list[Load]] = {name: [] for name in urls}
+    runs: dict[str, list[Load]] = {server.name: [] for server in servers}
     for number in range(options.rounds + 1):
-        for name, url in urls.items():
-            load = drive(url, requests[name], clients=clients, seconds=options.seconds)
+        for server in servers:
+            load = workload.run(server, options.seconds, rate_per_s)
             if number:  # the first round warms up
-                runs[name].append(load)
+                runs[server.name].append(load)
     return runs
 
 
-def _check_agreement(urls: Mapping[str, str], texts: Sequence[str]) -> None:
+def _check_agreement(servers: Sequence[Contestant], texts: Sequence[str]) -> None:
+    ours, *others = servers
     for text in texts:
-        ours, theirs = (_embed(url, text) for url in urls.values())
-        cosine = _cosine(ours, theirs)
-        if cosine < MIN_COSINE:
-            raise SystemExit(f"the servers' vectors differ: cosine {cosine:.4f} for {text!r}")
+        expected = _embed(ours, text)
+        for other in others:
+            cosine = _cosine(expected, _embed(other, text))
+            if cosine < MIN_COSINE:
+                raise SystemExit(f"{other.name}: cosine {cosine:.4f} with ours for {text!r}")
 
 
-def _embed(base_url: str, text: str) -> list[float]:
+def _embed(server: Contestant, text: str) -> list[float]:
     request = urllib.request.Request(
-        base_url + PATH,
-        data=json.dumps(_body(text)).encode(),
+        server.base_url + server.embeddings_path,
+        data=json.dumps({"model": MODEL_NAME, "input": text}).encode(),
         headers={"content-type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=60) as reply:
@@ -103,109 +136,52 @@ def _cosine(left: Sequence[float], right: Sequence[float]) -> float:
     return product / math.sqrt(sum(a * a for a in left) * sum(b * b for b in right))
 
 
-def _body(text: str) -> Mapping[str, str]:
-    return {"model": "minilm", "input": text}
-
-
-def _texts() -> list[str]:
-    """Five to fifteen words each; all different, so that no cache answers."""
-    source = random.Random(7)
+def _figures(contests: Sequence[Contest]) -> list[dict[str, object]]:
     return [
-        " ".join([str(number), *source.choices(WORDS, k=source.randint(4, 14))])
-        for number in range(NUM_TEXTS)
-    ]
-
-
-@contextmanager
-def _ours(artifact: Path, threads: int) -> Iterator[str]:
-    with ServerProcess(artifact, "--cpu-threads-per-replica", str(threads)) as server:
-        yield server.base_url
-
-
-@contextmanager
-def _peer(program: Path, checkpoint: Path, threads: int) -> Iterator[str]:
-    port = free_port()
-    command = [str(program), "v2", "--model-id", str(checkpoint), "--served-model-name", "minilm"]
-    command += ["--engine", "torch", "--device", "cpu", "--host", "127.0.0.1", "--port", str(port)]
-    environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads), "DO_NOT_TRACK": "1"}
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment, "INFINITY_ANONYMOUS_USAGE_STATS": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            _wait_until_up(process, f"http://127.0.0.1:{port}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _wait_until_up(process: "subprocess.Popen[bytes]", base_url: str) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(base_url + "/health", timeout=5):
-                return
-        except OSError:  # nobody listens yet
-            time.sleep(0.2)
-    raise SystemExit(f"{process.args!r} did not come up; it ended with {process.poll()}")
-
-
-def _figures(contest: Contest) -> dict[str, object]:
-    figures: dict[str, object] = {}
-    for clients, runs in contest.runs.items():
-        row: dict[str, object] = {
-            name: {
-                "requests_per_s": round(_median(loads), 1),
-                "p50_ms": round(1e3 * statistics.median(x.quantile_s(0.5) for x in loads), 2),
-                "p99_ms": round(1e3 * statistics.median(x.quantile_s(0.99) for x in loads), 2),
-            }
-            for name, loads in runs.items()
+        {
+            "workload": contest.workload.name,
+            "server": name,
+            "requests_per_s": round(_median(loads), 1),
+            "p50_ms": round(_quantile_ms(loads, 0.5), 2),
+            "p99_ms": round(_quantile_ms(loads, 0.99), 2),
+            "ratio": round(contest.ratio(name), 2),
         }
-        row["ratio"] = round(_ratio(runs), 2)
-        figures[str(clients)] = row
-    return figures
+        for contest in contests
+        for name, loads in contest.runs.items()
+    ]
 
 
 def _median(loads: Sequence[Load]) -> float:
     return statistics.median(load.requests_per_s for load in loads)
 
 
-def _ratio(runs: Mapping[str, Sequence[Load]]) -> float:
-    """Ours over theirs: the median of the rounds' own ratios."""
-    ours, theirs = runs.values()
-    return statistics.median(
-        a.requests_per_s / b.requests_per_s for a, b in zip(ours, theirs, strict=True)
-    )
+def _quantile_ms(loads: Sequence[Load], share: float) -> float:
+    return 1e3 * statistics.median(load.quantile_s(share) for load in loads)
 
 
-def _print_table(contest: Contest) -> None:
-    print("| clients | server | requests/s | p50, ms | p99, ms | ratio |")
-    print("|---:|---|---:|---:|---:|---:|")
-    for clients, runs in contest.runs.items():
-        for name, loads in runs.items():
-            p50, p99 = (
-                1e3 * statistics.median(load.quantile_s(share) for load in loads)
-                for share in (0.5, 0.99)
-            )
-            ratio = f"x{_ratio(runs):.2f}" if name == "infinity_v3" else ""
+def _print_table(contests: Sequence[Contest]) -> None:
+    print("| workload | server | requests/s | p50, ms | p99, ms | ours over it |")
+    print("|---|---|---:|---:|---:|---:|")
+    for contest in contests:
+        for place, (name, loads) in enumerate(contest.runs.items()):
+            ratio = f"x{contest.ratio(name):.2f}" if place else ""
             print(
-                f"| {clients} | {name} | {_median(loads):.0f} | {p50:.1f} | {p99:.1f} | {ratio} |"
+                f"| {'' if place else contest.workload.name} | {name} | {_median(loads):.0f} "
+                f"| {_quantile_ms(loads, 0.5):.1f} | {_quantile_ms(loads, 0.99):.1f} | {ratio} |"
             )
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--artifact", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--peer", type=Path, required=True, help="the infinity_emb program")
+    parser.add_argument("--artifact", type=Path, required=True, help="of an embedding model")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="that it was made of")
+    parser.add_argument(
+        "--reranker", type=Path, nargs=2, metavar=("ARTIFACT", "CHECKPOINT"), help="of a reranker"
+    )
+    parser.add_argument("--infinity", type=Path, help="the infinity_emb program")
+    parser.add_argument("--vllm", type=Path, help="the vllm program of the package vllm-cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="per round and server")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser.parse_args()
