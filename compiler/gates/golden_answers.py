@@ -7,6 +7,7 @@ entry by entry, everything else exactly.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
+from typing import TypeGuard
 
 from infinity_v3.artifacts.typed_json import Location, show
 
@@ -110,7 +111,7 @@ def _ranked(items: list[object]) -> Sequence[object]:
     return items
 
 
-def _is_vector(value: object) -> bool:
+def _is_vector(value: object) -> TypeGuard[list[float]]:
     """Tell whether it is a list of numbers with a fraction; lists of ids are compared exactly."""
     return (
         isinstance(value, list)
@@ -120,7 +121,7 @@ def _is_vector(value: object) -> bool:
     )
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -69,25 +69,22 @@ def _ask(server: AskedServer, golden: GoldenRequest, stage: Stage) -> str | None
     return f"line {request.line}, {request.path}: {found}" if found else None
 
 
-def _judge(
-    promotion: Promotion, golden: GoldenFile, differences: list[str | None]
-) -> GateFigure:
+def _judge(promotion: Promotion, golden: GoldenFile, differences: list[str | None]) -> GateFigure:
     broken = [difference for difference in differences if difference is not None]
     count = len(differences)
     share = (count - len(broken)) / count
     detail = f"first that differs: {broken[0]}" if broken else ""
-    figure = _figure(promotion, golden, f"{share:.4g} of {count}", detail)
-    return _with_verdict(figure, share >= promotion.policy.min_golden_agreement)
-
-
-def _with_verdict(figure: GateFigure, passed: bool) -> GateFigure:
-    from dataclasses import replace
-
-    return replace(figure, passed=passed)
+    passed = share >= promotion.policy.min_golden_agreement
+    return _figure(promotion, golden, f"{share:.4g} of {count}", detail, passed=passed)
 
 
 def _figure(
-    promotion: Promotion, golden: GoldenFile, candidate: str | None, detail: str
+    promotion: Promotion,
+    golden: GoldenFile,
+    candidate: str | None,
+    detail: str,
+    *,
+    passed: bool = False,
 ) -> GateFigure:
     return GateFigure(
         gate=MIN_GOLDEN_AGREEMENT,
@@ -95,7 +92,7 @@ def _figure(
         current=None,
         candidate=candidate,
         bound=_bound(promotion),
-        passed=False,
+        passed=passed,
         detail=detail,
     )
 

@@ -47,7 +47,7 @@ class AskedServer:
             return _answer(reply.status, reply.read())
         except (OSError, http.client.HTTPException) as error:
             raise RunFailedError(
-                f"line {request.line}: the server gave no answer: {error or type(error).__name__}"
+                f"line {request.line}: the server gave no answer: {describe(error)}"
             ) from error
         finally:
             connection.close()
@@ -64,6 +64,11 @@ def asked_server(artifact: Artifact) -> Iterator[AskedServer]:
     question = question_of(artifact.manifest)
     with running_server(artifact.path, options, {}, question) as server:
         yield AskedServer(port=server.port)
+
+
+def describe(error: Exception) -> str:
+    """What an error says, or its name where it says nothing."""
+    return str(error) or type(error).__name__
 
 
 def _answer(status: int, body: bytes) -> Answer:

@@ -126,9 +126,7 @@ def _channel(name: str, value: object, at: Location) -> ChannelPolicy:
     for key in table:
         if key not in _READERS:
             known = ", ".join(_READERS)
-            raise place.key(key).refuse(
-                f"unknown key{nearest(key, _READERS)}; known here: {known}"
-            )
+            raise place.key(key).refuse(f"unknown key{nearest(key, _READERS)}; known here: {known}")
     read = {
         key.replace("-", "_"): _READERS[key](found, place.key(key)) for key, found in table.items()
     }

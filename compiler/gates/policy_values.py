@@ -85,8 +85,7 @@ def actor(value: object, at: Location) -> str:
         if _KEY_ID.fullmatch(value) or (user != value and user and user.isprintable()):
             return value
     raise at.refuse(
-        "expected the id of a key (16 hex digits) or 'unverified:<user>', "
-        f"found {describe(value)}"
+        f"expected the id of a key (16 hex digits) or 'unverified:<user>', found {describe(value)}"
     )
 
 

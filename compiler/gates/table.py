@@ -22,7 +22,7 @@ class PromotionReport:
     """How a promotion ended.
 
     Attributes:
-        policy: sha256 of policy.toml.
+        policy: sha256 of policy.toml; None = there is none.
         golden: sha256 of the golden requests that were used; None = there were none.
         event: number of the event that moved the channel; None = it was not moved.
     """
@@ -31,7 +31,7 @@ class PromotionReport:
     candidate: Side
     current: Side | None
     actor: str
-    policy: str
+    policy: str | None
     golden: str | None
     figures: tuple[GateFigure, ...]
     is_ungated: bool
@@ -73,9 +73,7 @@ def to_document(report: PromotionReport) -> dict[str, object]:
         "ungated": report.is_ungated,
         "dry_run": report.is_dry_run,
         "event": report.event,
-        "gates": [
-            {**asdict(figure), "verdict": verdict(figure)} for figure in report.figures
-        ],
+        "gates": [{**asdict(figure), "verdict": verdict(figure)} for figure in report.figures],
     }
 
 
@@ -104,18 +102,17 @@ def to_markdown(report: PromotionReport) -> str:
 
 def escape(text: str) -> str:
     """Make Markdown show `text` as it is, within one cell and on one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", " ".join(plain(text).split()))
 
 
 def _cells(figure: GateFigure) -> tuple[str, ...]:
-    return (
-        figure.gate,
-        figure.subject,
-        figure.current or NOTHING,
-        figure.candidate or NOTHING,
-        figure.bound,
-        verdict(figure),
-    )
+    cells = (figure.gate, figure.subject, figure.current, figure.candidate, figure.bound)
+    return (*(plain(cell or NOTHING) for cell in cells), verdict(figure))
+
+
+def plain(text: str) -> str:
+    """One line without control characters: what a server or a file said may hold any."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _aligned(figures: Sequence[GateFigure], is_colored: bool) -> list[str]:
@@ -128,7 +125,7 @@ def _aligned(figures: Sequence[GateFigure], is_colored: bool) -> list[str]:
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
         lines.append("  ".join([*padded, _colored(last, figure.passed) if is_colored else last]))
         if figure.detail:
-            lines.append(f"  {figure.detail}")
+            lines.append(f"  {plain(figure.detail)}")
     return lines
 
 
