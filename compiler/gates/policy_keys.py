@@ -3,7 +3,6 @@
 Knows nothing of what they signed.
 """
 
-import tempfile
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import UsageError
@@ -33,22 +32,21 @@ def read_trusted_keys(
         RunFailedError: a file cannot be read.
     """
     # Loading the library takes time, which promotions without signatures need not wait for.
-    from infinity_v3.artifacts.registry.ed25519 import read_verifier
+    from infinity_v3.artifacts.registry.ed25519 import parse_verifier, read_verifier
 
     at = Location(POLICY).key(CHANNELS).key(channel).key(REQUIRE_SIGNATURE)
-    if not rule.key_files:
-        if not given:
-            raise UsageError(
-                f"{POLICY}: {at.path}: expected public keys to check signatures with, found none; "
-                "name their files there, or give --key FILE"
-            )
-        return read_verifier(given)
-    with tempfile.TemporaryDirectory(prefix="infinity-keys-") as scratch:
-        files = []
-        for index, path in enumerate(rule.key_files):
-            data = read_policy_file(storage, path)
-            if data is None:
-                raise at.refuse(f"expected the public key {path}, found no such file")
-            files.append(Path(scratch, f"{index}.pem"))
-            files[-1].write_bytes(data)
-        return read_verifier(files)
+    if rule.key_files:
+        return parse_verifier((path, _read(storage, path, at)) for path in rule.key_files)
+    if not given:
+        raise UsageError(
+            f"{POLICY}: {at.path}: expected public keys to check signatures with, found none; "
+            "name their files there, or give --key PUBLIC.pem"
+        )
+    return read_verifier(given)
+
+
+def _read(storage: RegistryStorage, path: str, at: Location) -> bytes:
+    data = read_policy_file(storage, path)
+    if data is None:
+        raise at.refuse(f"expected the public key {path}, found no such file")
+    return data

@@ -3,6 +3,8 @@
 import click
 
 from infinity_v3.compiler.command_group import CommandGroup
+from infinity_v3.compiler.gates.promote_command import promote_command
+from infinity_v3.compiler.gates.record_command import record_golden
 from infinity_v3.compiler.registry.init import init
 from infinity_v3.compiler.registry.listing import list_names
 from infinity_v3.compiler.registry.log import log
@@ -23,3 +25,5 @@ registry.add_command(list_names)
 registry.add_command(log)
 registry.add_command(pull)
 registry.add_command(push)
+registry.add_command(promote_command)
+registry.add_command(record_golden)
