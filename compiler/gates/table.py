@@ -50,11 +50,11 @@ def headline(report: PromotionReport) -> str:
     what = f"{report.candidate.name} {report.candidate.version} to {report.channel}"
     if report.failed:
         return f"{what}: refused, failed: {', '.join(report.failed)}"
+    ungated = " without gates" if report.is_ungated else ""
     if report.is_dry_run:
-        return f"{what}: {'no gates were asked' if report.is_ungated else 'would be promoted'}"
+        return f"{what}: would be promoted{ungated}"
     if report.event is None:
         return f"{what}: it is there already, nothing changed"
-    ungated = ", without gates" if report.is_ungated else ""
     return f"{what}: promoted{ungated}, event {report.event}"
 
 
