@@ -5,11 +5,18 @@ import click
 from infinity_v3.compiler.command_group import CommandGroup
 from infinity_v3.compiler.gates.promote_command import promote_command
 from infinity_v3.compiler.gates.record_command import record_golden
+from infinity_v3.compiler.registry.diff import diff
+from infinity_v3.compiler.registry.fsck import fsck
+from infinity_v3.compiler.registry.gc import gc
 from infinity_v3.compiler.registry.init import init
 from infinity_v3.compiler.registry.listing import list_names
 from infinity_v3.compiler.registry.log import log
 from infinity_v3.compiler.registry.pull import pull
 from infinity_v3.compiler.registry.push import push
+from infinity_v3.compiler.registry.retire import retire
+from infinity_v3.compiler.registry.rollback import rollback
+from infinity_v3.compiler.registry.show import show
+from infinity_v3.compiler.registry.signatures import sign, verify
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)
@@ -27,3 +34,11 @@ registry.add_command(pull)
 registry.add_command(push)
 registry.add_command(promote_command)
 registry.add_command(record_golden)
+registry.add_command(diff)
+registry.add_command(fsck)
+registry.add_command(gc)
+registry.add_command(retire)
+registry.add_command(rollback)
+registry.add_command(show)
+registry.add_command(sign)
+registry.add_command(verify)
