@@ -29,7 +29,7 @@ class RoundLimits:
     fewest: int = 3
     least: int = 10
     step: int = 5
-    most: int = 40
+    most: int = 100
     most_s: float = 600.0
 
 

@@ -7,7 +7,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,8 +20,9 @@ from infinity_v3.compiler.gates.work import BATCH, SINGLE
 CHILD = "infinity_v3.compiler.gates.measure_child"
 MAX_P50_SLOWDOWN = "max-p50-slowdown"
 MIN_THROUGHPUT_RATIO = "min-throughput-ratio"
-BUDGET_S: Mapping[str, float] = {SINGLE: 0.1, BATCH: 0.25}
-"""Seconds of one turn; an engine that takes longer for a call is called twice all the same."""
+BUDGET_S: Mapping[str, float] = {SINGLE: 0.05, BATCH: 0.1}
+"""Seconds of one turn, of which each side has two per round; longer where a call takes longer."""
+_WORK: Mapping[str, str] = {MAX_P50_SLOWDOWN: SINGLE, MIN_THROUGHPUT_RATIO: BATCH}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,19 @@ class Runner:
 
     artifact: Artifact
     target: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Calls of one artifact while the other one waits.
+
+    Attributes:
+        num_tokens: of one call.
+        seconds: of each call.
+    """
+
+    num_tokens: int
+    seconds: tuple[float, ...]
 
 
 class MeasuredChild:
@@ -53,22 +67,14 @@ class MeasuredChild:
             self._process.kill()
         self._process.communicate()
 
-    def p50_s(self) -> float:
-        """Median seconds of a short text alone, over one turn.
+    def time_calls(self, kind: str) -> Turn:
+        """Do one kind of work for one turn.
 
         Raises:
             RunFailedError: the engine could not be loaded, crashed or failed.
         """
-        return statistics.median(self._ask(SINGLE)[1])
-
-    def tokens_per_s(self) -> float:
-        """Tokens per second in full batches, over one turn.
-
-        Raises:
-            RunFailedError: the engine could not be loaded, crashed or failed.
-        """
-        num_tokens, seconds = self._ask(BATCH)
-        return num_tokens / statistics.median(seconds)
+        num_tokens, seconds = self._ask(kind)
+        return Turn(num_tokens=num_tokens, seconds=tuple(seconds))
 
     def _ask(self, kind: str) -> tuple[int, list[float]]:
         process = self._process
@@ -95,13 +101,19 @@ def side_by_side(current: Runner, candidate: Runner) -> Iterator[Measure]:
     with MeasuredChild(current) as first, MeasuredChild(candidate) as second:
 
         def measure(gate: str, number: int) -> Pair:
-            # Who goes first changes from round to round: a host that warms up favours neither.
-            order = (first, second) if number % 2 == 0 else (second, first)
-            found = {id(child): _figure(child, gate) for child in order}
-            return found[id(first)], found[id(second)]
+            kind = _WORK[gate]
+            # There and back, and the other way round in the next round: neither a host that warms
+            # up nor one that slows down favours a side.
+            leading, trailing = (first, second) if number % 2 == 0 else (second, first)
+            turns: dict[int, list[Turn]] = {id(first): [], id(second): []}
+            for child in (leading, trailing, trailing, leading):
+                turns[id(child)].append(child.time_calls(kind))
+            return figure_of(kind, turns[id(first)]), figure_of(kind, turns[id(second)])
 
         yield measure
 
 
-def _figure(child: MeasuredChild, gate: str) -> float:
-    return child.p50_s() if gate == MAX_P50_SLOWDOWN else child.tokens_per_s()
+def figure_of(kind: str, turns: Sequence[Turn]) -> float:
+    """Median seconds of a short text alone, or tokens per second of full batches."""
+    median_s = statistics.median(second for turn in turns for second in turn.seconds)
+    return median_s if kind == SINGLE else turns[0].num_tokens / median_s

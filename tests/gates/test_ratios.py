@@ -89,7 +89,7 @@ def test_a_true_slow_down_fails() -> None:
 def test_what_disturbs_both_sides_alike_does_not_count() -> None:
     """The host is up to four times slower in some rounds: pairs see nothing of it."""
     generator = np.random.default_rng(11)
-    slowness = generator.uniform(1.0, 4.0, 40)
+    slowness = generator.uniform(1.0, 4.0, 100)
 
     def measure(_: str, number: int) -> Pair:
         noise = np.exp(generator.normal(0.0, 0.02, 2))
@@ -111,8 +111,8 @@ def test_a_clear_case_is_decided_at_the_first_look_and_measured_no_longer() -> N
     stage = Silent()
     found = compare_rounds({"clear": SLOWER, "open": SLOWER}, measure, stage)
     assert [number for gate, number in asked if gate == "clear"] == list(range(10))
-    assert [number for gate, number in asked if gate == "open"] == list(range(40))
-    assert stage.done == 40
+    assert [number for gate, number in asked if gate == "open"] == list(range(100))
+    assert stage.done == 100
     assert found["clear"].passed
     assert not found["clear"].is_undecided
     assert found["open"].is_undecided
@@ -123,7 +123,7 @@ def test_what_stays_undecided_is_decided_by_the_ratio_itself(middle: float, pass
     found = _compare(lambda _, number: (1.0, middle * (1.3 if number % 2 else 1 / 1.3)), SLOWER)
     assert found.is_undecided
     assert found.passed is passed
-    assert found.interval.num_rounds == 40
+    assert found.interval.num_rounds == 100
 
 
 def test_no_round_begins_after_the_time_is_over() -> None:
@@ -151,6 +151,6 @@ def _share_passed(ratio: float, bound: Bound) -> float:
     generator = np.random.default_rng(3)
     passed: Sequence[bool] = [
         _compare(lambda _, number, pairs=pairs: pairs[number], bound).passed  # type: ignore[misc]
-        for pairs in (_pairs(generator, ratio, 40) for _ in range(RUNS))
+        for pairs in (_pairs(generator, ratio, 100) for _ in range(RUNS))
     ]
     return sum(passed) / RUNS
