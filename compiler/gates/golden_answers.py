@@ -13,6 +13,8 @@ from infinity_v3.artifacts.typed_json import Location, show
 
 _NAMED_BY = ("index", "label")
 """Entries with one of these keys are ranked: of near ties either may stand first."""
+_OF_THE_REPLY = frozenset({"id", "created"})
+"""Keys of a reply as a whole that name it and its time: no two replies share them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,14 @@ def disagreement(found: object, expected: object, tolerance: Tolerance) -> str |
         expected: likewise.
         tolerance: of vectors and numbers.
     """
-    return next(_differences(found, expected, tolerance, Location("")), None)
+    sides = _content(found), _content(expected)
+    return next(_differences(*sides, tolerance, Location("")), None)
+
+
+def _content(answer: object) -> object:
+    if not isinstance(answer, dict):
+        return answer
+    return {key: value for key, value in answer.items() if key not in _OF_THE_REPLY}
 
 
 def _differences(

@@ -91,6 +91,8 @@ def test_an_empty_file_is_refused(data: bytes) -> None:
         ({"score": 0.71}, {"score": 0.7}),
         ({"score": 1}, {"score": 1.0}),
         ({"a": [1, 2], "b": "x"}, {"b": "x", "a": [1, 2]}),
+        # Every reply has a name and a time of its own.
+        ({"id": "a-1", "created": 7, "n": 1}, {"id": "a-2", "created": 8, "n": 1}),
         # Near ties may change places.
         (
             [{"index": 1, "score": 0.5}, {"index": 0, "score": 0.49}],
@@ -116,6 +118,7 @@ def test_answers_agree(found: Json, expected: Json) -> None:
         ({"score": 0.73}, {"score": 0.7}, "score: expected 0.7 +- 0.02, found 0.73"),
         # Whole numbers are counts and ids.
         ({"n": 8}, {"n": 7}, "n: expected 7, found 8"),
+        ([{"id": 7}], [{"id": 8}], "[0].id: expected 8, found 7"),
         ([101, 7, 102], [101, 8, 102], "[1]: expected 8, found 7"),
         ({"label": "b"}, {"label": "a"}, "label: expected 'a', found 'b'"),
         ({"a": 1}, {"b": 1}, "expected b, found keys a"),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -356,3 +357,14 @@ def _user(place: Place) -> str:
     )
     actor: str = document["actor"]
     return actor.removeprefix("unverified:")
+
+
+def test_nothing_heavy_is_loaded() -> None:
+    """The command runs where serving runs, without the compile extra."""
+    code = (
+        "import sys, infinity_v3.compiler.cli, infinity_v3.compiler.gates.side_by_side;"
+        "heavy = {'torch', 'transformers', 'safetensors', 'huggingface_hub', 'cryptography'};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
