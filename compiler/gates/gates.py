@@ -9,9 +9,9 @@ from infinity_v3.artifacts.registry.records import GateFigure
 from infinity_v3.compiler.gates.actors_gate import actor_figures
 from infinity_v3.compiler.gates.golden_gate import golden_figures, golden_not_run
 from infinity_v3.compiler.gates.parity_gate import parity_figures
-from infinity_v3.compiler.gates.performance_gate import Fetch, speed_figures, speed_not_run
+from infinity_v3.compiler.gates.performance_gate import speed_figures, speed_not_run
 from infinity_v3.compiler.gates.policy_files import GoldenFile
-from infinity_v3.compiler.gates.promotion import Promotion
+from infinity_v3.compiler.gates.promotion import Fetch, Promotion
 from infinity_v3.compiler.gates.signature_gate import Trust, signature_figures
 from infinity_v3.compiler.gates.targets_gate import target_figures
 from infinity_v3.compiler.progress import Progress

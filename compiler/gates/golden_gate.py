@@ -10,9 +10,8 @@ from infinity_v3.artifacts.registry.records import GateFigure
 from infinity_v3.compiler.gates.golden_answers import disagreement, tolerance_of
 from infinity_v3.compiler.gates.golden_file import GoldenRequest, read_golden
 from infinity_v3.compiler.gates.golden_server import AskedServer, asked_server
-from infinity_v3.compiler.gates.performance_gate import Fetch
 from infinity_v3.compiler.gates.policy_files import GoldenFile
-from infinity_v3.compiler.gates.promotion import Promotion, not_run
+from infinity_v3.compiler.gates.promotion import Fetch, Promotion, not_run
 from infinity_v3.compiler.progress import Progress, Stage
 
 MIN_GOLDEN_AGREEMENT = "min-golden-agreement"

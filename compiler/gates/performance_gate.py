@@ -3,15 +3,14 @@
 Turns what was measured into figures. Knows nothing of processes and statistics.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.host import HostCapabilities, detect_host
 from infinity_v3.artifacts.registry.records import GateFigure
-from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import select_target
 from infinity_v3.compiler.gates.policy import ChannelPolicy
-from infinity_v3.compiler.gates.promotion import Promotion, Side, not_run
+from infinity_v3.compiler.gates.promotion import Fetch, Promotion, Side, not_run
 from infinity_v3.compiler.gates.ratios import Bound
 from infinity_v3.compiler.gates.rounds import Comparison, RoundLimits, compare_rounds
 from infinity_v3.compiler.gates.side_by_side import (
@@ -22,8 +21,6 @@ from infinity_v3.compiler.gates.side_by_side import (
 )
 from infinity_v3.compiler.progress import Progress
 
-Fetch = Callable[[Side], Artifact]
-"""Gives the verified directory of a version, downloading what is not there yet."""
 FIRST = "nothing to compare with: the channel is empty"
 _MS = 1e3
 

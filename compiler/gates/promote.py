@@ -17,11 +17,10 @@ from infinity_v3.artifacts.registry.signing import Signer
 from infinity_v3.artifacts.store import Artifact, open_artifact
 from infinity_v3.artifacts.typed_json import JsonObject, Location, check_object, parse
 from infinity_v3.compiler.gates.gates import GateInputs, run_gates
-from infinity_v3.compiler.gates.performance_gate import Fetch
 from infinity_v3.compiler.gates.policy import ChannelPolicy, read_policy
 from infinity_v3.compiler.gates.policy_files import GoldenFile, read_golden_file
 from infinity_v3.compiler.gates.policy_keys import read_trusted_keys
-from infinity_v3.compiler.gates.promotion import Promotion, Side
+from infinity_v3.compiler.gates.promotion import Fetch, Promotion, Side
 from infinity_v3.compiler.gates.signature_gate import Trust
 from infinity_v3.compiler.gates.table import PromotionReport
 from infinity_v3.compiler.progress import Progress
@@ -58,8 +57,8 @@ def promote(registry: Registry, order: PromoteOrder, progress: Progress) -> Prom
         What was found; `event` is the promotion's, None where the channel was not moved.
 
     Raises:
-        RefusedError: no such candidate, no section for the channel, a malformed policy, or the
-            channel was moved while the gates ran.
+        RefusedError: no such candidate, no section for the channel, a malformed policy, a place
+            that cannot keep two writers apart, or the channel was moved while the gates ran.
         RunFailedError: the registry cannot be read or written.
     """
     name, channel = order.source.name, order.channel

@@ -1,14 +1,14 @@
 """What gates look at: a candidate, what the channel points to now, and the policy. Does no I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry.records import GateFigure
+from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.gates.policy import ChannelPolicy
 
 NOT_RUN = "not run: a gate above failed"
-SHORT_ID_CHARS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,9 @@ class Side:
     manifest: Manifest
     build: Mapping[str, object] | None
 
-    @property
-    def short_id(self) -> str:
-        """The first 12 hex digits."""
-        return self.id.removeprefix("sha256:")[:SHORT_ID_CHARS]
+
+Fetch = Callable[[Side], Artifact]
+"""Gives the verified directory of a version, downloading what is not there yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from infinity_v3.artifacts.registry.records import GateFigure
 from infinity_v3.compiler.gates.promotion import Side, verdict
+from infinity_v3.compiler.registry.output import short_id
 
 COLUMNS = ("gate", "subject", "current", "candidate", "bound", "verdict")
 NOTHING = "-"
@@ -152,4 +153,4 @@ def _shown(side: Side | None) -> str:
 
 
 def _short(side: Side | None) -> str:
-    return "nothing" if side is None else f"{escape(side.version)} `{side.short_id}`"
+    return "nothing" if side is None else f"{escape(side.version)} `{short_id(side.id)}`"
