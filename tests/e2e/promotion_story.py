@@ -92,7 +92,7 @@ class Story:
 def main() -> int:
     """Tell the story; 1 when a claim does not hold."""
     parser = argparse.ArgumentParser(description="A model from build to rollback, step by step.")
-    parser.add_argument("--folder", type=Path, help="keep everything there")
+    parser.add_argument("--folder", type=Path, help="keep everything there, and use versions that are")
     given: Path | None = parser.parse_args().folder
     with contextlib.ExitStack() as stack:
         folder = given or Path(
@@ -144,7 +144,10 @@ def tell(story: Story) -> None:
 
 
 def build(story: Story, version: str, *, seed: int) -> None:
-    """Compile one version from a checkpoint of its own."""
+    """Compile one version from a checkpoint of its own, unless it is there."""
+    if Path(story.folder, version).exists():
+        story.say(f"  {version} is in {story.folder} already")
+        return
     checkpoint = story.folder / f"checkpoint-{version}"
     make_tiny_checkpoint("distilbert", checkpoint, seed=seed, max_positions=32, num_layers=1)
     story.run(

@@ -285,6 +285,24 @@ def test_speed_and_golden_gates_do_not_run_what_failed_before(place: Place) -> N
     assert report.figures[-1].detail.startswith("could not be measured: ")
 
 
+def test_golden_requests_may_lie_on_this_host_and_need_a_server_that_starts(
+    place: Place, tmp_path: Path
+) -> None:
+    golden = tmp_path / "golden.jsonl"
+    place.set_policy(f"[channels.prod]\ngolden-requests = '{golden}'\n")
+    golden.write_text('{"path": "/embed"}\n')
+    (_, found) = place.promote("1.0").figures
+    assert found.detail == f"{golden}: line 1: body: missing key"
+    golden.write_text('{"path": "/embed", "body": {"inputs": "a"}, "response": [[1.0]]}\n')
+    report = place.promote("1.0")
+    assert report.failed == ("min-golden-agreement",)
+    # The engine of a fake artifact is a few bytes of text.
+    assert "did not start" in report.figures[-1].detail
+    assert report.golden == hashlib.sha256(golden.read_bytes()).hexdigest()
+    golden.unlink()
+    assert place.promote("1.0").figures[-1].detail.startswith("there is no such file; ")
+
+
 @dataclass(frozen=True, kw_only=True)
 class KeyFiles:
     private: Path

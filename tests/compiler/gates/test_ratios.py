@@ -14,6 +14,8 @@ from infinity_v3.compiler.gates.ratios import (
     t_quantile,
 )
 from infinity_v3.compiler.gates.rounds import Comparison, Measure, Pair, RoundLimits, compare_rounds
+from infinity_v3.compiler.gates.side_by_side import Turn, figure_of
+from infinity_v3.compiler.gates.work import BATCH, SINGLE
 
 # 97.5 % quantiles of Student's distribution, from printed tables.
 TABLE = {
@@ -135,6 +137,15 @@ def test_no_round_begins_after_the_time_is_over() -> None:
     assert found[GATE].interval.num_rounds == 3
     assert not found[GATE].passed
     assert not found[GATE].is_undecided
+
+
+def test_the_figures_of_a_round_are_medians_over_its_turns() -> None:
+    turns = [
+        Turn(num_tokens=100, seconds=(0.1, 0.2, 9.0)),
+        Turn(num_tokens=100, seconds=(0.2, 0.3)),
+    ]
+    assert figure_of(SINGLE, turns) == 0.2
+    assert figure_of(BATCH, turns) == 100 / 0.2
 
 
 def _pairs(generator: np.random.Generator, ratio: float, count: int) -> list[Pair]:
