@@ -99,11 +99,19 @@ def read_verifier(files: Iterable[Path]) -> Ed25519Verifier:
         UsageError: a file holds no Ed25519 public key in PEM.
         RunFailedError: a file cannot be read.
     """
-    return Ed25519Verifier([_read_public(path) for path in files])
+    return parse_verifier((str(path), _read(path)) for path in files)
 
 
-def _read_public(path: Path) -> Ed25519PublicKey:
-    data = _read(path)
+def parse_verifier(contents: Iterable[tuple[str, bytes]]) -> Ed25519Verifier:
+    """Read trusted public keys from pairs of what messages call a file and its bytes.
+
+    Raises:
+        UsageError: one of them is no Ed25519 public key in PEM.
+    """
+    return Ed25519Verifier([_parse_public(name, data) for name, data in contents])
+
+
+def _parse_public(path: str, data: bytes) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
