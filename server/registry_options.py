@@ -1,0 +1,32 @@
+"""Refuses options about registries that contradict what a model is. Knows nothing of registries."""
+
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.server.config import ModelConfig
+from infinity_v3.server.model_source import ModelSource, SourceKind
+
+_SIGNED = (SourceKind.ARTIFACT, SourceKind.REFERENCE)
+
+
+def check_registry_options(config: ModelConfig, source: ModelSource, key: Path | None) -> None:
+    """Check one model.
+
+    Args:
+        config: its options.
+        source: what its `--model-id` has turned out to be.
+        key: of `--require-signature`.
+
+    Raises:
+        UsageError: names both options.
+    """
+    if config.watch_channel and source.kind is not SourceKind.REFERENCE:
+        raise UsageError(
+            f"--watch-channel: follows a channel of a registry, but --model-id {config.model_id} is "
+            f"{source.described}; give name:channel, or drop it"
+        )
+    if key is not None and source.kind not in _SIGNED:
+        raise UsageError(
+            f"--require-signature {key}: --model-id {config.model_id} is {source.described}, which "
+            "nobody signs; compile it, push and sign the artifact, and give its reference"
+        )
