@@ -87,8 +87,13 @@ class ChannelWatch:
             await self._has_news.wait()
             self._has_news.clear()
             wanted, self._announced = self._announced, None
-            if wanted is not None:
+            if wanted is None:
+                continue
+            try:
                 await self._swap.to(wanted, partial(self._is_outdated, wanted))
+            except Exception:
+                # The last line of defence: the next move must find somebody who listens.
+                _log.exception("channel %s: a swap failed: this is a bug", self._reference.text)
 
     def _is_outdated(self, wanted: PulledArtifact) -> bool:
         return self._announced is not None and self._announced.id != wanted.id

@@ -6,7 +6,8 @@ Knows nothing of when they are needed.
 import os
 from dataclasses import dataclass
 
-from infinity_v3.artifacts.user_cache import user_cache
+from infinity_v3.artifacts.registry import paths
+from infinity_v3.artifacts.user_cache import user_cache, user_data
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import ServeConfig
 from infinity_v3.server.registry_child import RegistryAccess, RegistryChild
@@ -43,5 +44,10 @@ def make_children(config: ServeConfig, tool: Tool) -> Children:
     return Children(
         compiler=CompileChild(config.huggingface_hub_cache, tool),
         registry=registry,
-        has_registry=config.registry is not None or has_default_registry(os.environ),
+        has_registry=config.registry is not None or _has_default_registry(),
     )
+
+
+def _has_default_registry() -> bool:
+    data = user_data(os.environ)
+    return data is not None and (data / "registry" / paths.MARKER).exists()

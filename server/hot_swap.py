@@ -46,8 +46,9 @@ class HotSwap:
         self._serve = serve
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="infinity-swap")
         self._retiring: ServedModel | None = None
-        self._pulled: dict[str, PulledArtifact] = {}
-        self._kept_ids = (_artifact_of(first).id,)
+        artifact = _artifact_of(first)
+        self._pulled = {artifact.id: artifact}
+        self._kept_ids: tuple[str, ...] = (artifact.id,)
 
     async def to(self, pulled: PulledArtifact, is_outdated: Callable[[], bool]) -> None:
         """Serve an artifact from now on, or say why the one before goes on.
