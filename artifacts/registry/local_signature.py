@@ -3,7 +3,6 @@
 Owns the format of that file. Knows nothing of keys and of registries.
 """
 
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -106,7 +105,7 @@ def write_local_signature(directory: Path, signature: LocalSignature) -> bool:
         try:
             temporary.write_bytes(encode_record(signature, str(path)))
             sync_paths([temporary])
-            os.replace(temporary, path)
+            temporary.replace(path)
             sync_paths([path.parent])
         finally:
             temporary.unlink(missing_ok=True)
