@@ -5,6 +5,7 @@ Knows nothing of when they are needed.
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.user_cache import user_cache, user_data
@@ -28,9 +29,14 @@ class Children:
     has_registry: bool = False
 
 
+def artifact_cache(config: ServeConfig) -> Path | None:
+    """Where artifacts are kept; None = the user has no home directory."""
+    return config.artifact_cache or user_cache(os.environ)
+
+
 def make_children(config: ServeConfig, tool: Tool) -> Children:
     """The children that the options describe; starts none of them."""
-    cache = config.artifact_cache or user_cache(os.environ)
+    cache = artifact_cache(config)
     registry = None
     if cache is not None:
         access = RegistryAccess(

@@ -97,7 +97,7 @@ class _Family:
 
 
 class Registry:
-    """All series by name and labels; each is created when first asked for, and kept until removed."""
+    """All series by name and labels; created when first asked for, kept until removed."""
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}

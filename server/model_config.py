@@ -44,9 +44,10 @@ class ModelConfig:
         "Model",
         TextType(metavar="SOURCE"),
         "What to serve: an artifact directory, a reference to an artifact of a registry (name, "
-        "name:channel, name==version, name@sha256:...), a checkpoint directory or a hub id. The last "
-        "two are compiled once into the artifact cache: the first start takes minutes, later ones "
-        "do not. Repeat it to serve several; they share the host, so each gets slower under load.",
+        "name:channel, name==version, name@sha256:...), a checkpoint directory or a hub id. The "
+        "last two are compiled once into the artifact cache: the first start takes minutes, later "
+        "ones do not. Repeat it to serve several; they share the host, so each gets slower under "
+        "load.",
     )
     watch_channel: bool = opt(
         "Model",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.layout import MANIFEST_FILE
+from infinity_v3.artifacts.registry.local_signature import signature_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def remove_unused(artifact: PulledArtifact) -> bool:
         # At once for everybody else: half a directory would be refused rather than pulled again.
         removed = path.with_name(f".{path.name}.{secrets.token_hex(8)}.removed")
         path.rename(removed)
+        signature_path(path).unlink(missing_ok=True)
         shutil.rmtree(removed, ignore_errors=True)
     except OSError:  # somebody uses it, or it cannot be removed
         return False

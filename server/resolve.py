@@ -104,13 +104,21 @@ class Resolver:
 
     def _pull(self, source: ModelSource, reference: Reference) -> Resolved:
         begun_s = time.perf_counter()
-        while True:
-            pulled = self._pulled.pop(source.model_id, None) or self._registry().pull(reference)
-            use = ArtifactUse(pulled)
-            if use.begin():
-                break
+        pulled = self._pulled.pop(source.model_id, None) or self._registry().pull(reference)
+        use = self.hold(pulled)
         _log.info("model %s: %s, pulled to %s", source.model_id, pulled.shown, pulled.path)
         return Resolved(path=pulled.path, resolve_s=time.perf_counter() - begun_s, use=use)
+
+    def hold(self, pulled: PulledArtifact) -> ArtifactUse:
+        """Keep a pulled artifact in the cache; it is pulled again where another process removed it.
+
+        Raises:
+            InfinityError: it cannot be pulled any more.
+        """
+        use = ArtifactUse(pulled)
+        while not use.begin():
+            self._registry().pull(Reference(name=pulled.name, id=pulled.id))
+        return use
 
     def _registry(self) -> RegistryChild:
         self._private_folder("pulled")

@@ -134,9 +134,9 @@ class Server:
         """Make the services and open the door."""
         context = self._context
         models = [self._serve_model(model) for model in started]
-        for model in models:
-            context.metrics.follow_model(model)
         context.models = ModelTable(models)
+        for served in models:
+            context.metrics.follow_model(served)
         context.lifecycle.replace_models(dict.fromkeys((m.name for m in models), Phase.READY))
         context.metrics.queue_size.follow(
             lambda: sum(model.service.stats().num_queued_items for model in context.models.all())

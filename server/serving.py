@@ -56,6 +56,4 @@ def _origin(started: "StartedModel") -> RegistryOrigin | None:
     if started.use is None:
         return None
     config = started.config
-    return RegistryOrigin.of(
-        started.use.artifact, config.model_id, is_watched=config.watch_channel
-    )
+    return RegistryOrigin.of(started.use.artifact, config.model_id, is_watched=config.watch_channel)

@@ -11,20 +11,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.digest import DigestPolicy
-from infinity_v3.artifacts.errors import RefusedError, RunFailedError, UsageError
+from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import Manifest, PoolingMode
 from infinity_v3.artifacts.store import open_artifact
 from infinity_v3.artifacts.target import Selection
-from infinity_v3.server.children import Children
+from infinity_v3.server.children import Children, artifact_cache
 from infinity_v3.server.config import Configuration, ModelConfig
 from infinity_v3.server.engine_threads import wanted_threads
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.model_source import find_source
 from infinity_v3.server.pulled import ArtifactUse, PulledArtifact
-from infinity_v3.server.registry_options import check_registry_options
+from infinity_v3.server.registry_options import check_registry_options, check_watched
 from infinity_v3.server.resolve import Resolved, Resolver
-from infinity_v3.server.signature import check_signature
+from infinity_v3.server.signature import check_key, check_signature
 from infinity_v3.server.target_options import choose_target
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ class ModelStarter:
 
     @cached_property
     def _resolver(self) -> Resolver:
-        serve = self._configuration.serve
-        cache = serve.artifact_cache or user_cache(os.environ)
+        cache = artifact_cache(self._configuration.serve)
         return Resolver(cache, detect_host(), self._children)
 
     def load_all(self) -> tuple[StartedModel, ...]:
@@ -87,6 +86,8 @@ class ModelStarter:
             InfinityError: the first model that cannot be served, or a public name given twice.
         """
         serve, resolver = self._configuration.serve, self._resolver
+        if serve.require_signature is not None:
+            check_key(serve.require_signature)
         found = [find_source(config.model_id, config.revision) for config in serve.models]
         sources = [
             resolver.check(source, config)
@@ -96,7 +97,10 @@ class ModelStarter:
             check_registry_options(config, source, serve.require_signature)
         prepared: list[_Prepared] = []
         for config, source in zip(serve.models, sources, strict=True):
-            prepared.append(self._prepare(config, resolver.resolve(source, config)))
+            resolved = resolver.resolve(source, config)
+            if resolved.use is not None:
+                check_watched(config, resolved.use.artifact)
+            prepared.append(self._prepare(config, resolved))
             _check_unique(prepared)
         return tuple(self._load_first(one) for one in prepared)
 
@@ -106,9 +110,7 @@ class ModelStarter:
         Raises:
             InfinityError: it cannot be served in its place.
         """
-        use = ArtifactUse(pulled)
-        if not use.begin():
-            raise RunFailedError(f"{pulled.path}: another process has removed it")
+        use = self._resolver.hold(pulled)
         try:
             resolved = Resolved(path=pulled.path, use=use)
             prepared = replace(self._prepare(current.config, resolved), name=current.name)
@@ -189,8 +191,8 @@ def _check_same_kind(current: StartedModel, manifest: Manifest) -> None:
     kind = current.loaded.info.kind
     if manifest.kind is not kind:
         raise RefusedError(
-            f"expected an artifact of kind {kind.value}, as is served, found {manifest.kind.value}; "
-            "its routes are others: restart the server to serve it"
+            f"expected an artifact of kind {kind.value}, as is served, found "
+            f"{manifest.kind.value}; its routes are others: restart the server to serve it"
         )
 
 
