@@ -4,7 +4,6 @@ Knows nothing of servers.
 """
 
 import json
-import os
 import select
 import sys
 from collections.abc import Callable
@@ -15,17 +14,19 @@ from typing import TextIO
 
 import click
 
-from infinity_v3.artifacts.registry.open_registry import open_registry
-from infinity_v3.artifacts.registry.open_storage import default_location
+from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.registry.reference import Reference, parse_reference
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.artifacts.registry.seen_events import SeenEvents
+from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.registry.following import (
     CachedArtifact,
     ChannelFollower,
     Trouble,
     cached,
 )
+from infinity_v3.compiler.registry.keys import trusted_keys_option, verifier_of
+from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 
 DEFAULT_INTERVAL_S = 10.0
 _Command = Callable[..., None]
@@ -38,29 +39,67 @@ class CacheOrder:
     """What is wanted in a cache.
 
     Attributes:
-        location: of the registry; None = the default one.
-        key: public key that has to have signed artifact and move; None = nobody need have.
+        keys: public keys, one of which has to have signed artifact and move; () = nobody need have.
     """
 
+    place: RegistryPlace
     reference: Reference
     cache: Path
-    location: str | None
-    key: Path | None
+    keys: tuple[Path, ...] = ()
 
     def open_registry(self) -> Registry:
         """Open the registry; its newest events are remembered in the cache.
 
         Raises:
-            InfinityError: there is none, or the key is none.
+            InfinityError: there is none, or a key is none.
         """
-        location = self.location or default_location(os.environ)
-        if self.key is None:
-            return open_registry(location)
-        # Not before a key was given: the library takes time to load.
-        from infinity_v3.artifacts.registry.ed25519 import read_verifier
+        verifier = verifier_of(self.keys)
+        seen = None if verifier is None else SeenEvents(self.cache)
+        return self.place.open(verifier=verifier, seen=seen)
 
-        verifier = read_verifier([self.key])
-        return open_registry(location, verifier=verifier, seen=SeenEvents(self.cache))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a pull goes to: exactly one of `out` and `cache` is set."""
+
+    out: Path | None
+    cache: Path | None
+    if_present: bool
+
+
+def destination_options(command: _Command) -> _Command:
+    """Give a command `--out`, `--cache` and `--if-present` as `destination: Destination`."""
+
+    @click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="The directory to write; must not exist.",
+    )
+    @click.option(
+        "--cache",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Instead of --out: a cache with one directory per artifact id, as servers have it. "
+        "What is there is verified and not pulled again.",
+    )
+    @click.option(
+        "--if-present",
+        is_flag=True,
+        help="With --cache: print nothing where the registry has no artifact of that name.",
+    )
+    @wraps(command)
+    def with_destination(
+        out: Path | None, cache: Path | None, if_present: bool, **given: object
+    ) -> None:
+        if (out is None) == (cache is None):
+            found = "neither" if out is None else "both"
+            raise UsageError(f"expected --out DIR or --cache DIR, found {found}")
+        if if_present and cache is None:
+            raise UsageError("--if-present: expected --cache DIR with it, found --out")
+        command(destination=Destination(out=out, cache=cache, if_present=if_present), **given)
+
+    return with_destination
 
 
 def run_pull_to_cache(order: CacheOrder, *, if_present: bool, is_json: bool) -> None:
@@ -81,71 +120,73 @@ def run_pull_to_cache(order: CacheOrder, *, if_present: bool, is_json: bool) -> 
     sys.stdout.write(_line(found, is_json=is_json))
 
 
-def cache_options(command: _Command) -> _Command:
-    """Give a command REFERENCE and the options of a `CacheOrder`, which it gets as `order`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often a channel is looked at, and how long."""
 
-    @click.argument("reference")
+    interval_s: float
+    until_eof: bool
+
+
+def rhythm_options(command: _Command) -> _Command:
+    """Give a command `--interval` and `--until-eof` as `rhythm: Rhythm`."""
+
     @click.option(
-        "--cache",
-        type=click.Path(path_type=Path),
-        required=True,
-        metavar="DIR",
-        help="Cache to pull into: below it, one directory per artifact id.",
+        "--interval",
+        "interval_s",
+        type=click.FloatRange(min=0.0, min_open=True),
+        default=DEFAULT_INTERVAL_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time between two looks. Shorter learns of a move sooner, and asks more often.",
     )
     @click.option(
-        "--registry",
-        "location",
-        metavar="LOCATION",
-        help="Registry to ask. [env: INFINITY_REGISTRY]",
-    )
-    @click.option(
-        "--key",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Public key that has to have signed the artifact, and the move of its channel.",
+        "--until-eof",
+        is_flag=True,
+        help="End when standard input ends, as with the process behind it.",
     )
     @wraps(command)
-    def with_order(
-        reference: str,
-        cache: Path,
-        location: str | None,
-        key: Path | None,
-        **more: object,
-    ) -> None:
-        place = location or os.environ.get("INFINITY_REGISTRY") or None
-        order = CacheOrder(
-            reference=parse_reference(reference), cache=cache, location=place, key=key
-        )
-        command(order=order, **more)
+    def with_rhythm(interval_s: float, until_eof: bool, **given: object) -> None:
+        command(rhythm=Rhythm(interval_s=interval_s, until_eof=until_eof), **given)
 
-    return with_order
+    return with_rhythm
 
 
 @click.command()
-@cache_options
+@click.argument("reference", metavar="REF")
 @click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.0, min_open=True),
-    default=DEFAULT_INTERVAL_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two looks. Shorter learns of a move sooner, and asks more often.",
+    "--cache",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Cache to pull into: one directory per artifact id.",
 )
-@click.option(
-    "--until-eof", is_flag=True, help="End when standard input ends, as with the process behind it."
+@rhythm_options
+@trusted_keys_option(
+    "Refuse artifacts and moves of the channel that were not signed with this Ed25519 key, or one "
+    "of several."
 )
-@click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line, for programs.")
-def follow(order: CacheOrder, interval_s: float, until_eof: bool, is_json: bool) -> None:
-    """Follow the channel of REFERENCE until interrupted: pull what it is moved to, and say so.
+@registry_options
+@json_option
+def follow(
+    place: RegistryPlace,
+    reference: str,
+    cache: Path,
+    rhythm: Rhythm,
+    keys: tuple[Path, ...],
+    is_json: bool,
+) -> None:
+    """Follow the channel of REF until interrupted: pull what it is moved to, and say so.
 
     The first line tells what the channel points to now. An artifact is in the cache, and verified,
-    when its line appears. What goes wrong is told once, and tried again.
+    when its line appears. What goes wrong is told once, and tried again. With --json every line is
+    an object.
     """
-    follower = ChannelFollower(order.open_registry, order.reference, order.cache, interval_s)
+    order = CacheOrder(place=place, reference=parse_reference(reference), cache=cache, keys=keys)
+    follower = ChannelFollower(order.open_registry, order.reference, order.cache, rhythm.interval_s)
     # What is written to sys.stdout appears when a command has ended, and this one does not.
     output = sys.__stdout__ or sys.stdout
-    run_follow(follower, output, _until_eof if until_eof else _sleep, is_json=is_json)
+    run_follow(follower, output, _until_eof if rhythm.until_eof else _sleep, is_json=is_json)
 
 
 def run_follow(follower: ChannelFollower, output: TextIO, sleep: Sleep, *, is_json: bool) -> None:

@@ -3,6 +3,7 @@
 import click
 
 from infinity_v3.compiler.command_group import CommandGroup
+from infinity_v3.compiler.registry.cache_commands import follow
 from infinity_v3.compiler.registry.init import init
 from infinity_v3.compiler.registry.listing import list_names
 from infinity_v3.compiler.registry.log import log
@@ -18,6 +19,7 @@ def registry(ctx: click.Context) -> None:
         ctx.fail(f"expected a command: {', '.join(registry.list_commands(ctx))}")
 
 
+registry.add_command(follow)
 registry.add_command(init)
 registry.add_command(list_names)
 registry.add_command(log)
