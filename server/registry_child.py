@@ -5,7 +5,7 @@ Knows nothing of what is done with an artifact.
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -96,7 +96,9 @@ class RegistryChild:
         command = ["registry", "pull", reference.text, *self._options(), *more]
         end = self._tool.run(command, self._environment(), lines.append)
         if end.code != 0:
-            raise end.failure(f"--model-id {reference.text}")
+            # Its sentence begins with the reference, in most cases.
+            sentence = end.sentence.removeprefix(f"{reference.text}: ")
+            raise replace(end, sentence=sentence).failure(f"--model-id {reference.text}")
         found = [news for line in lines if isinstance(news := _read(line), PulledArtifact)]
         return found[-1] if found else None
 
