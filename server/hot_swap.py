@@ -112,7 +112,7 @@ class HotSwap:
         context = self._context
         model = replace(context.models.find(self._name), origin=origin)
         context.models = context.models.with_model(model)
-        context.metrics.show_event(self._name, origin.event)
+        context.metrics.show_origin(self._name, origin)
 
     async def _try_load(self, pulled: PulledArtifact) -> "StartedModel | None":
         loop = asyncio.get_running_loop()
@@ -138,13 +138,12 @@ class HotSwap:
 
     async def _switch(self, started: "StartedModel", pulled: PulledArtifact) -> None:
         context, before = self._context, self._current
-        served = self._serve(started)
+        served = replace(self._serve(started), origin=self._origin_of(pulled))
         old = context.models.find(self._name)
         # Whoever was admitted may have been routed to the old one; nobody who comes later is.
         answered = context.lifecycle.answered()
-        context.models = context.models.with_model(replace(served, origin=self._origin_of(pulled)))
+        context.models = context.models.with_model(served)
         context.metrics.follow_model(served)
-        context.metrics.show_event(self._name, pulled.event)
         context.metrics.swapped(self._name, "switched")
         self._kept_ids = (pulled.id, _artifact_of(before).id)
         self._current, self._retiring = started, old

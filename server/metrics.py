@@ -13,6 +13,7 @@ from infinity_v3.server.errors import HttpError
 from infinity_v3.server.exchange import Outcome
 from infinity_v3.server.metrics_text import Counter, Histogram, Registry
 from infinity_v3.server.process import resident_bytes
+from infinity_v3.server.registry_origin import RegistryOrigin
 
 if TYPE_CHECKING:
     from infinity_v3.server.served import ServedModel
@@ -172,7 +173,7 @@ class Metrics:
         self._show_artifact(name, model)
         for result in SWAPS:
             self._swaps(name, result)
-        self.show_event(name, None if model.origin is None else model.origin.event)
+        self.show_origin(name, model.origin)
 
     def _show_artifact(self, name: str, model: "ServedModel") -> None:
         if name in self._artifacts:
@@ -185,11 +186,14 @@ class Metrics:
         gauge = self.registry.gauge
         gauge("infinity_artifact_info", "What is loaded", **self._artifacts[name]).set(1)
 
-    def show_event(self, model: str, event: int | None) -> None:
-        """Publish which move of its channel brought what is served; None = no channel did."""
-        gauge = self.registry.gauge
+    def show_origin(self, model: str, origin: RegistryOrigin | None) -> None:
+        """Publish which move of its channel brought what is served, and whether it is behind."""
+        gauge, event = self.registry.gauge, 0 if origin is None else origin.event
         gauge("infinity_channel_event", "Move of the channel that is served", model=model).set(
             event or 0
+        )
+        gauge("infinity_channel_behind", "1 while its channel points elsewhere", model=model).set(
+            float(origin is not None and origin.is_behind)
         )
 
     def swapped(self, model: str, result: str) -> None:

@@ -67,6 +67,11 @@ class RegistryOrigin:
             is_watched=is_watched,
         )
 
+    @property
+    def is_behind(self) -> bool:
+        """Something else is served than the channel points to, as far as is known."""
+        return self.next is not None or self.trouble is not None
+
     def as_document(self) -> dict[str, object]:
         """As /info shows it."""
         following = self.next
