@@ -81,11 +81,6 @@ class Tool:
         self._lock = threading.Lock()
         self._is_stopped = False
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._is_stopped
-
     def run(
         self,
         arguments: Sequence[str],
@@ -128,10 +123,13 @@ class Tool:
             with suppress(ProcessLookupError):
                 one.process.terminate()
         for one in running:
-            if not one.has_ended.wait(_CLEAN_UP_S):
+            try:
+                one.process.wait(_CLEAN_UP_S)
+            except subprocess.TimeoutExpired:
                 _log.warning("infinity-compile is killed: it did not stop in %g s", _CLEAN_UP_S)
-                one.process.kill()
-                one.has_ended.wait()
+            # What it has started may hold its output open, and `run` waits for the end of that.
+            _kill_family(one.process)
+            one.has_ended.wait()
 
     @contextmanager
     def _started(
@@ -142,9 +140,7 @@ class Tool:
             try:
                 yield process
             finally:
-                # Compilers that it started may outlive it; it leads their process group.
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill_family(process)
                 with self._lock:
                     self._running.remove(one)
                 one.has_ended.set()
@@ -172,6 +168,12 @@ class Tool:
             one = _Running(process=process, has_ended=threading.Event())
             self._running.append(one)
             return one
+
+
+def _kill_family(process: "subprocess.Popen[str]") -> None:
+    """Compilers that it started may outlive it; it leads their process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 class _ErrorLog:
