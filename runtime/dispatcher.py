@@ -167,9 +167,17 @@ class Dispatcher:
 
     def close(self, timeout_s: float) -> bool:
         """End the engine thread, which closes the engine; False when the timeout came first."""
+        self.stop()
+        return self.join(timeout_s)
+
+    def stop(self) -> None:
+        """Have the engine thread end after the batch under way."""
         self.begin_drain()
         self.abort_pending()
         self._worker.stop()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for a stopped engine thread, on any thread; False when the timeout came first."""
         return self._worker.join(timeout_s)
 
     async def _wait(self, pending: PendingRequest, deadline_s: float | None) -> None:

@@ -3,6 +3,7 @@
 Created and called on the event loop thread. Knows nothing of HTTP.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -273,6 +274,15 @@ class InferenceService:
             return self._dispatcher.close(timeout_s)
         self._model.engine.close()
         return True
+
+    async def retire(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """As `close`, while another service answers: the event loop does not wait for the engine.
+
+        Called when no request is under way.
+        """
+        self._texts.close()
+        self._dispatcher.stop()
+        return await asyncio.to_thread(self._dispatcher.join, timeout_s)
 
     def _check_ready(self) -> None:
         state = self.state

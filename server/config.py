@@ -148,10 +148,37 @@ class ServeConfig:
     artifact_cache: Path | None = opt(  # noqa: RUF009  # a field, see opt
         "Storage",
         PathType(),
-        "Where checkpoints are compiled to. Keep it on a disk that outlives the process, or every "
-        "start compiles again. It holds native code: nobody else may own it.",
+        "Where checkpoints are compiled to and artifacts of a registry are pulled to. Keep it on a "
+        "disk that outlives the process, or every start compiles or pulls again. It holds native "
+        "code: nobody else may own it.",
         default=None,
         default_note="$XDG_CACHE_HOME/infinity_v3",
+    )
+    registry: str | None = opt(
+        "Storage",
+        TextType(metavar="LOCATION"),
+        "Registry that references such as name:prod are looked up in: a directory, or a URL such "
+        "as s3://bucket/path. A directory must be mounted on every host; a bucket need not be, and "
+        "answers slower.",
+        default=None,
+        default_note="$XDG_DATA_HOME/infinity_v3/registry",
+    )
+    watch_interval_s: float = opt(
+        "Lifecycle",
+        SecondsType(allow_zero=False),
+        "Time between two looks at a channel that is watched. Shorter follows a promotion sooner "
+        "and asks the registry more often: every server reads one or two small files each time.",
+        default=10.0,
+        flag="watch-interval",
+    )
+    require_signature: Path | None = opt(  # noqa: RUF009  # a field, see opt
+        "Safety",
+        PathType(metavar="FILE"),
+        "Public key file (Ed25519): refuse artifacts, and moves of their channels, that its owner "
+        "has not signed. Who can write to the registry, but has no key, can then run nothing here; "
+        "checkpoints and hub ids, which nobody signs, are no longer served.",
+        default=None,
+        default_note="none",
     )
     allow_shared_artifacts: bool = opt(
         "Safety",

@@ -7,6 +7,7 @@ import ipaddress
 import re
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.registry.reference import is_marked, parse_reference
 from infinity_v3.server.config import Configuration, all_options
 from infinity_v3.server.config_report import shown_value
 
@@ -22,7 +23,8 @@ def check_configuration(configuration: Configuration) -> None:
     serve = configuration.serve
     if not serve.models and serve.print_config == "false":
         raise UsageError(
-            "--model-id is missing; give an artifact directory, a checkpoint or a hub id"
+            "--model-id is missing; give an artifact directory, a registry reference, a checkpoint "
+            "or a hub id"
         )
     _check_hostname(configuration)
     _check_ports(configuration)
@@ -32,6 +34,7 @@ def check_configuration(configuration: Configuration) -> None:
         _check_exclusive(configuration, index, "device-id", "backend-device-ids")
         _check_device(configuration, index)
         _check_lengths(configuration, index)
+        _check_reference(configuration, index)
 
 
 def _sourced(configuration: Configuration, name: str, index: int) -> str:
@@ -123,4 +126,18 @@ def _check_lengths(configuration: Configuration, index: int) -> None:
         raise UsageError(
             f"{_sourced(configuration, 'max-sequence-length', index)}: a batch holds only "
             f"{_sourced(configuration, 'max-batch-tokens', index)}; lower it or raise the other"
+        )
+
+
+def _check_reference(configuration: Configuration, index: int) -> None:
+    """What is watched names a channel; what it is, is known from the text where it has a mark."""
+    model = configuration.serve.models[index]
+    if not model.watch_channel or "/" in model.model_id or not is_marked(model.model_id):
+        return
+    reference = parse_reference(model.model_id)
+    if reference.version is not None or reference.id is not None:
+        raise UsageError(
+            f"{_sourced(configuration, 'watch-channel', index)}: follows a channel, but "
+            f"{_sourced(configuration, 'model-id', index)} names one artifact for good; write "
+            f"{reference.name}:CHANNEL, or drop one"
         )

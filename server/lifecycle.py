@@ -4,7 +4,7 @@ Event loop only. Knows nothing of HTTP or signals.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -19,6 +19,32 @@ class Phase(str, Enum):
     FAILED = "failed"
 
 
+class Answered:
+    """Waits for the requests that were admitted when it was made; later ones do not matter."""
+
+    def __init__(self, admitted: Iterable["asyncio.Task[Any]"]) -> None:
+        self._waiting_for = set(admitted)
+        self._is_done = asyncio.Event()
+        self._note()
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_done.is_set()
+
+    def discard(self, task: "asyncio.Task[Any]") -> None:
+        """That request has been answered."""
+        self._waiting_for.discard(task)
+        self._note()
+
+    async def wait(self) -> None:
+        """Return when the last of them has been answered."""
+        await self._is_done.wait()
+
+    def _note(self) -> None:
+        if not self._waiting_for:
+            self._is_done.set()
+
+
 class Lifecycle:
     """Phases of the models and the set of admitted requests."""
 
@@ -27,6 +53,7 @@ class Lifecycle:
         self._least_ready = _least_ready({})
         self._is_draining = False
         self._admitted: set[asyncio.Task[Any]] = set()
+        self._answered: list[Answered] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self.is_out_of_time = False
@@ -70,8 +97,22 @@ class Lifecycle:
         task = asyncio.current_task()
         if task is not None:
             self._admitted.discard(task)
+            if self._answered:
+                self._note_answered(task)
         if not self._admitted:
             self._idle.set()
+
+    def _note_answered(self, task: "asyncio.Task[Any]") -> None:
+        for answered in self._answered:
+            answered.discard(task)
+        self._answered = [answered for answered in self._answered if not answered.is_done]
+
+    def answered(self) -> Answered:
+        """What waits until every request admitted so far has been answered."""
+        answered = Answered(self._admitted)
+        if not answered.is_done:
+            self._answered.append(answered)
+        return answered
 
     def begin_drain(self) -> None:
         """Admit nothing more."""

@@ -13,6 +13,7 @@ from infinity_v3.server.errors import HttpError
 from infinity_v3.server.exchange import Outcome
 from infinity_v3.server.metrics_text import Counter, Histogram, Registry
 from infinity_v3.server.process import resident_bytes
+from infinity_v3.server.registry_origin import RegistryOrigin
 
 if TYPE_CHECKING:
     from infinity_v3.server.served import ServedModel
@@ -47,6 +48,7 @@ REJECTIONS = (
     "not_ready",
     "timeout",
 )
+SWAPS = ("switched", "failed", "superseded")
 _UNROUTED = ""  # the model of a request whose model was not found yet
 
 
@@ -90,6 +92,7 @@ class Metrics:
             resident_bytes
         )
         self._activities: dict[str, Activity] = {}
+        self._artifacts: dict[str, dict[str, str]] = {}
         self._expect_rejections(_UNROUTED)
 
     def _times(self, prefix: str, unit: str) -> tuple[Histogram, Histogram, Histogram, Histogram]:
@@ -158,7 +161,7 @@ class Metrics:
             self._failures["dropped"].add()
 
     def follow_model(self, model: "ServedModel") -> None:
-        """Publish what is loaded and how busy it is."""
+        """Publish what is loaded and how busy it is, in place of what had its name before."""
         gauge, service, name = self.registry.gauge, model.service, model.name
         self._expect_rejections(name)
         tokens = gauge("infinity_queue_tokens", "Admitted unfinished tokens", model=name)
@@ -167,13 +170,43 @@ class Metrics:
         limit.set(service.stats().max_queue_tokens)
         in_flight = gauge("infinity_requests_in_flight", "Occupied request slots", model=name)
         in_flight.follow(lambda: service.stats().num_requests)
-        gauge(
-            "infinity_artifact_info",
-            "What is loaded",
-            model=name,
-            artifact_id=model.info.artifact_id,
-            target=model.info.target_name,
-        ).set(1)
+        self._show_artifact(name, model)
+        for result in SWAPS:
+            self._swaps(name, result)
+        self.show_origin(name, model.origin)
+
+    def _show_artifact(self, name: str, model: "ServedModel") -> None:
+        if name in self._artifacts:
+            self.registry.remove("infinity_artifact_info", **self._artifacts[name])
+        self._artifacts[name] = {
+            "model": name,
+            "artifact_id": model.info.artifact_id,
+            "target": model.info.target_name,
+        }
+        gauge = self.registry.gauge
+        gauge("infinity_artifact_info", "What is loaded", **self._artifacts[name]).set(1)
+
+    def show_origin(self, model: str, origin: RegistryOrigin | None) -> None:
+        """Publish which move of its channel brought what is served, and whether it is behind."""
+        gauge, event = self.registry.gauge, 0 if origin is None else origin.event
+        gauge("infinity_channel_event", "Move of the channel that is served", model=model).set(
+            event or 0
+        )
+        gauge("infinity_channel_behind", "1 while its channel points elsewhere", model=model).set(
+            float(origin is not None and origin.is_behind)
+        )
+
+    def swapped(self, model: str, result: str) -> None:
+        """Count the end of an attempt to swap an artifact; `result` is one of SWAPS."""
+        self._swaps(model, result).add()
+
+    def _swaps(self, model: str, result: str) -> Counter:
+        return self.registry.counter(
+            "infinity_channel_swaps_total",
+            "Artifacts that a watched channel was moved to",
+            model=model,
+            result=result,
+        )
 
     def startup_measured(self, model: str, seconds: Mapping[str, float]) -> None:
         """Publish start-up seconds by phase; `model` is "" for phases of the process."""

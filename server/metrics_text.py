@@ -97,7 +97,7 @@ class _Family:
 
 
 class Registry:
-    """All series by name and labels; each is created when first asked for and then kept."""
+    """All series by name and labels; created when first asked for, kept until removed."""
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
@@ -119,6 +119,10 @@ class Registry:
         assert isinstance(series, Histogram), f"{name} is two kinds of metric; this is a bug"
         series.extend(bounds)
         return series
+
+    def remove(self, name: str, **labels: str) -> None:
+        """Forget one series."""
+        self._families[name].series.pop(_label_text(labels), None)
 
     def _series(
         self,

@@ -43,9 +43,19 @@ class ModelConfig:
     model_id: str = opt(
         "Model",
         TextType(metavar="SOURCE"),
-        "What to serve: an artifact directory, a checkpoint directory or a hub id. The last two "
-        "are compiled once into the artifact cache: the first start takes minutes, later ones do "
-        "not. Repeat it to serve several; they share the host, so each gets slower under load.",
+        "What to serve: an artifact directory, a reference to an artifact of a registry (name, "
+        "name:channel, name==version, name@sha256:...), a checkpoint directory or a hub id. The "
+        "last two are compiled once into the artifact cache: the first start takes minutes, later "
+        "ones do not. Repeat it to serve several; they share the host, so each gets slower under "
+        "load.",
+    )
+    watch_channel: bool = opt(
+        "Model",
+        _BOOL,
+        "Follow the channel that the reference names, and swap to what it is moved to without a "
+        "restart. Promotions and rollbacks then reach every server by themselves; both artifacts "
+        "are in memory while one takes over from the other.",
+        default=False,
     )
     revision: str | None = opt(
         "Model",

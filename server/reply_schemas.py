@@ -182,6 +182,28 @@ class ArtifactInfo(Struct, kw_only=True):
     format_version: int
 
 
+class NextInfo(Struct, kw_only=True):
+    """What a watched channel points to while something else is served."""
+
+    id: str
+    version: str | None
+    event: int | None
+    state: Literal["loading", "failed"]
+    reason: str | None
+
+
+class RegistryInfo(Struct, kw_only=True):
+    """The reference that a model was pulled by, and what it led to."""
+
+    reference: str
+    version: str | None
+    channel: str | None
+    event: int | None
+    watched: bool
+    error: str | None
+    next: NextInfo | None
+
+
 class InfoReply(Struct, kw_only=True):
     """Reply of /info."""
 
@@ -203,6 +225,7 @@ class InfoReply(Struct, kw_only=True):
     docker_label: str | None
     prompts: list[str]
     artifact: ArtifactInfo
+    registry: RegistryInfo | None
 
 
 class ModelStats(Struct, kw_only=True):

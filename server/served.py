@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from infinity_v3.server.config import ModelConfig
 from infinity_v3.server.errors import HttpError, HttpErrorKind, echoed, validation
+from infinity_v3.server.registry_origin import RegistryOrigin
 
 if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside the server
     from infinity_v3.runtime.errors import InferenceError
@@ -93,6 +94,8 @@ class Service(Protocol):
 
     def close(self) -> bool: ...
 
+    async def retire(self) -> bool: ...
+
 
 class Joint(Protocol):
     """Requests that share one slot and one admission decision.
@@ -117,6 +120,7 @@ class ServedModel:
     Attributes:
         num_tokenizer_threads: the number in force.
         created_s: when it became ready, seconds since the epoch.
+        origin: None = no registry gave it.
     """
 
     name: str
@@ -125,6 +129,7 @@ class ServedModel:
     config: ModelConfig
     num_tokenizer_threads: int
     created_s: int
+    origin: RegistryOrigin | None = None
 
     @property
     def is_down(self) -> bool:
@@ -144,6 +149,10 @@ class ModelTable:
     def all(self) -> tuple[ServedModel, ...]:
         """Every model, first configured first."""
         return tuple(self._by_name.values())
+
+    def with_model(self, model: ServedModel) -> "ModelTable":
+        """The same with one model in place of the one of its name."""
+        return ModelTable(tuple({**self._by_name, model.name: model}.values()))
 
     def failed(self) -> tuple[str, ...]:
         """Names of models whose engine is down."""

@@ -12,22 +12,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.errors import InfinityError
+from infinity_v3.artifacts.registry.reference import Reference
 from infinity_v3.server.app import App, all_routes, metrics_routes
-from infinity_v3.server.compile_child import CompileChild
+from infinity_v3.server.channel_watch import ChannelWatch
+from infinity_v3.server.children import make_children
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.context import make_context
 from infinity_v3.server.hosting import Hosting
+from infinity_v3.server.hot_swap import HotSwap
 from infinity_v3.server.lifecycle import Phase
-from infinity_v3.server.metrics import Metrics
 from infinity_v3.server.notify import notify_ready, notify_stopping
 from infinity_v3.server.process import seconds_since_process_start
 from infinity_v3.server.ready_report import ready_line
 from infinity_v3.server.served import ModelTable, ServedModel
+from infinity_v3.server.serving import make_served
 from infinity_v3.server.sockets import Listeners, shown_address
+from infinity_v3.server.tool import Tool
 from infinity_v3.server.transport import Transport
 
 if TYPE_CHECKING:
-    from infinity_v3.server.startup import StartedModel
+    from infinity_v3.server.startup import ModelStarter, StartedModel
 
 _log = logging.getLogger("infinity_v3")
 _STOP_TIMEOUT_S = 3.0
@@ -45,7 +49,9 @@ class Server:
         self._configuration = configuration
         self._seconds = dict(seconds)
         self._address = shown_address(listeners.main)
-        self._child = CompileChild(configuration.serve.huggingface_hub_cache)
+        self._tool = Tool()
+        self._children = make_children(configuration.serve, self._tool)
+        self._watches: list[ChannelWatch] = []
         self._context = make_context(configuration.serve)
         self._listeners = listeners
         self._stop = asyncio.Event()
@@ -58,11 +64,13 @@ class Server:
         self._install_signals()
         try:
             try:
-                self._publish(await self._load())
+                starter, started = await self._load()
+                self._publish(started)
             except InfinityError:
                 if self._num_signals:
                     return 0  # what was loaded is not wanted any more
                 raise
+            self._watch_channels(starter, started)
             await self._stop.wait()
             return await self._drain(transports)
         finally:
@@ -107,10 +115,10 @@ class Server:
             self._stop.set()
 
     def _end_loading(self) -> None:
-        self._child.stop()
+        self._tool.stop()
         os._exit(0)
 
-    async def _load(self) -> "Sequence[StartedModel]":
+    async def _load(self) -> "tuple[ModelStarter, Sequence[StartedModel]]":
         from infinity_v3.server.startup import ModelStarter
 
         loop, lifecycle = asyncio.get_running_loop(), self._context.lifecycle
@@ -118,18 +126,20 @@ class Server:
         def report(model: str, phase: Phase) -> None:
             loop.call_soon_threadsafe(lifecycle.set_phase, model, phase)
 
-        starter = ModelStarter(self._configuration, self._child, report)
+        starter = ModelStarter(self._configuration, self._children, report)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="infinity-start") as pool:
-            return await loop.run_in_executor(pool, starter.load_all)
+            return starter, await loop.run_in_executor(pool, starter.load_all)
 
     def _publish(self, started: "Sequence[StartedModel]") -> None:
         """Make the services and open the door."""
         context = self._context
-        models = [_make_served(model, self._configuration, context.metrics) for model in started]
+        models = [self._serve_model(model) for model in started]
         context.models = ModelTable(models)
+        for served in models:
+            context.metrics.follow_model(served)
         context.lifecycle.replace_models(dict.fromkeys((m.name for m in models), Phase.READY))
         context.metrics.queue_size.follow(
-            lambda: sum(model.service.stats().num_queued_items for model in models)
+            lambda: sum(model.service.stats().num_queued_items for model in context.models.all())
         )
         self._is_loading = False
         self._seconds["total"] = seconds_since_process_start()
@@ -143,11 +153,28 @@ class Server:
         _keep_collector_off_what_stays()
         notify_ready(os.environ, f"{len(models)} model(s) ready on http://{self._address}")
 
+    def _serve_model(self, started: "StartedModel") -> ServedModel:
+        return make_served(started, self._configuration.serve, self._context.metrics)
+
+    def _watch_channels(self, starter: "ModelStarter", started: "Sequence[StartedModel]") -> None:
+        """Follow the channels of the models that were asked to be kept up to date."""
+        registry = self._children.registry
+        for model in started:
+            if not model.config.watch_channel or model.use is None or registry is None:
+                continue
+            artifact = model.use.artifact
+            swap = HotSwap(self._context, model, starter.load_beside, self._serve_model)
+            reference = Reference(name=artifact.name, channel=artifact.channel)
+            self._watches.append(ChannelWatch(registry, reference, swap))
+            self._watches[-1].start()
+
     async def _drain(self, transports: Sequence[Transport]) -> int:
         """Answer what was accepted, then wait until clients have read it; the exit code."""
         context = self._context
         timeout_s = context.config.drain_timeout_s
         context.lifecycle.begin_drain()
+        for watch in self._watches:
+            watch.stop()
         begun_s = time.monotonic()
         is_drained = await context.lifecycle.wait_idle(timeout_s)
         if not is_drained:
@@ -165,7 +192,9 @@ class Server:
         return 0 if is_drained else 1
 
     def _close(self) -> None:
-        self._child.stop()
+        self._tool.stop()
+        for watch in self._watches:
+            watch.close()
         self._context.close()
         for model in self._context.models.all():
             model.service.close()
@@ -178,40 +207,3 @@ def _keep_collector_off_what_stays() -> None:
     """
     gc.freeze()
     gc.set_threshold(COLLECTOR_THRESHOLD)
-
-
-def _make_served(
-    started: "StartedModel", configuration: Configuration, metrics: Metrics
-) -> ServedModel:
-    from infinity_v3.runtime.service import InferenceService
-    from infinity_v3.runtime.settings import ServiceSettings, default_tokenization_workers
-    from infinity_v3.server.metrics import ModelObserver
-
-    config, info = started.config, started.loaded.info
-    workers = config.tokenization_workers or default_tokenization_workers()
-    settings = ServiceSettings(
-        max_concurrent_requests=config.max_concurrent_requests,
-        max_queue_tokens=config.max_queue_tokens,
-        max_batch_requests=config.max_batch_requests,
-        priority_bonus_s=configuration.serve.priority_queue_bonus_ms / 1e3,
-        tokenization_workers=workers,
-        is_truncating=config.auto_truncate,
-    )
-    observer = ModelObserver(
-        metrics,
-        model=started.name,
-        max_input_tokens=info.max_input_tokens,
-        max_batch_tokens=info.max_batch_tokens,
-    )
-    service = InferenceService(started.loaded, settings, observer)
-    service.start()
-    served = ServedModel(
-        name=started.name,
-        service=service,
-        info=info,
-        config=config,
-        num_tokenizer_threads=workers,
-        created_s=int(time.time()),
-    )
-    metrics.follow_model(served)
-    return served

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from infinity_v3.server.lifecycle import Phase
+from infinity_v3.server.registry_origin import NextState
 
 
 class StatusArtifact(Struct, kw_only=True):
@@ -13,6 +14,26 @@ class StatusArtifact(Struct, kw_only=True):
     target: str
     kind: str
     revision: str | None
+
+
+class StatusNext(Struct, kw_only=True):
+    """What a watched channel points to while something else is served."""
+
+    id: str
+    version: str | None
+    state: NextState
+    reason: str | None
+
+
+class StatusRegistry(Struct, kw_only=True):
+    """Where it was pulled from; `error` says why a watched channel cannot be followed just now."""
+
+    reference: str
+    version: str | None
+    event: int | None
+    watched: bool
+    error: str | None
+    next: StatusNext | None
 
 
 class StatusLimits(Struct, kw_only=True):
@@ -82,13 +103,14 @@ class StatusLoad(Struct, kw_only=True):
 
 
 class StatusModel(Struct, kw_only=True):
-    """One model; the last three are null until it is loaded."""
+    """One model; the last four are null until it is loaded, `registry` also when none gave it."""
 
     name: str
     state: Phase
     artifact: StatusArtifact | None = None
     limits: StatusLimits | None = None
     load: StatusLoad | None = None
+    registry: StatusRegistry | None = None
 
 
 class StatusReply(Struct, kw_only=True):

@@ -5,6 +5,7 @@ import click
 from infinity_v3.compiler.command_group import CommandGroup
 from infinity_v3.compiler.gates.promote_command import promote_command
 from infinity_v3.compiler.gates.record_command import record_golden
+from infinity_v3.compiler.registry.cache_commands import follow
 from infinity_v3.compiler.registry.diff import diff
 from infinity_v3.compiler.registry.fsck import fsck
 from infinity_v3.compiler.registry.gc import gc
@@ -28,18 +29,19 @@ def registry(ctx: click.Context) -> None:
         ctx.fail(f"expected a command: {', '.join(registry.list_commands(ctx))}")
 
 
-registry.add_command(init)
-registry.add_command(list_names)
-registry.add_command(log)
-registry.add_command(pull)
-registry.add_command(push)
-registry.add_command(promote_command)
-registry.add_command(record_golden)
 registry.add_command(diff)
 registry.add_command(export_command)
+registry.add_command(follow)
 registry.add_command(fsck)
 registry.add_command(gc)
 registry.add_command(import_command)
+registry.add_command(init)
+registry.add_command(list_names)
+registry.add_command(log)
+registry.add_command(promote_command)
+registry.add_command(pull)
+registry.add_command(push)
+registry.add_command(record_golden)
 registry.add_command(retire)
 registry.add_command(rollback)
 registry.add_command(show)

@@ -6,11 +6,17 @@ from pathlib import Path
 import click
 
 from infinity_v3.artifacts.registry.pull import pull_bytes
-from infinity_v3.artifacts.registry.reference import parse_reference
+from infinity_v3.artifacts.registry.reference import Reference, parse_reference
 from infinity_v3.artifacts.registry.resolve import Resolved
 from infinity_v3.artifacts.registry.seen_events import SeenEvents
 from infinity_v3.artifacts.user_cache import user_cache
 from infinity_v3.compiler.command_group import json_option
+from infinity_v3.compiler.registry.cache_commands import (
+    CacheOrder,
+    Destination,
+    destination_options,
+    run_pull_to_cache,
+)
 from infinity_v3.compiler.registry.keys import trusted_keys_option, verifier_of
 from infinity_v3.compiler.registry.output import print_result, progress_of
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
@@ -18,13 +24,7 @@ from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 
 @click.command()
 @click.argument("reference", metavar="REF")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="The directory to write; must not exist.",
-)
+@destination_options
 @trusted_keys_option(
     "Refuse what was not signed with this Ed25519 key, or one of several; of a channel also its "
     "last move, and one older than was seen before."
@@ -32,14 +32,33 @@ from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 @registry_options
 @json_option
 def pull(
-    place: RegistryPlace, reference: str, out: Path, keys: tuple[Path, ...], is_json: bool
+    place: RegistryPlace,
+    reference: str,
+    destination: Destination,
+    keys: tuple[Path, ...],
+    is_json: bool,
 ) -> None:
-    """Write the artifact of REF to a directory, every file of it verified.
+    """Write the artifact of REF to a directory or a cache, every file of it verified.
 
     REF is name, name:channel, name==version or name@sha256:<64 hex digits>. Signatures, where the
     version has any, go to DIR.sig.
     """
     wanted = parse_reference(reference)
+    if destination.cache is not None:
+        order = CacheOrder(place=place, reference=wanted, cache=destination.cache, keys=keys)
+        run_pull_to_cache(order, if_present=destination.if_present, is_json=is_json)
+    elif destination.out is not None:
+        run_pull(place, wanted, destination.out, keys, is_json=is_json)
+
+
+def run_pull(
+    place: RegistryPlace, wanted: Reference, out: Path, keys: tuple[Path, ...], *, is_json: bool
+) -> None:
+    """Pull into a new directory and print where it is.
+
+    Raises:
+        InfinityError: nothing was written.
+    """
     verifier = verifier_of(keys)
     registry = place.open(verifier=verifier, seen=seen_events() if verifier else None)
     resolved = registry.resolve(wanted)

@@ -83,6 +83,7 @@ def _info(model: ServedModel) -> dict[str, object]:
             "target": info.target_name,
             "format_version": info.format_version,
         },
+        "registry": None if model.origin is None else model.origin.as_document(),
     }
 
 

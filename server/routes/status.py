@@ -15,6 +15,7 @@ from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.pages import page
 from infinity_v3.server.process import resident_bytes, seconds_since_process_start
 from infinity_v3.server.product import product_version
+from infinity_v3.server.registry_origin import RegistryOrigin
 from infinity_v3.server.served import ServedModel
 from infinity_v3.server.status_reply import (
     StatusArtifact,
@@ -23,7 +24,9 @@ from infinity_v3.server.status_reply import (
     StatusLimits,
     StatusLoad,
     StatusModel,
+    StatusNext,
     StatusQueue,
+    StatusRegistry,
     StatusReply,
     StatusRequests,
     StatusTokens,
@@ -71,7 +74,27 @@ def _model(context: ServerContext, name: str, state: str, model: ServedModel | N
         )
         shown.limits = _limits(model)
         shown.load = _load(context, model)
+        shown.registry = None if model.origin is None else _registry(model.origin)
     return shown
+
+
+def _registry(origin: RegistryOrigin) -> StatusRegistry:
+    following = origin.next
+    return StatusRegistry(
+        reference=origin.reference,
+        version=origin.version,
+        event=origin.event,
+        watched=origin.is_watched,
+        error=origin.trouble,
+        next=None
+        if following is None
+        else StatusNext(
+            id=following.id,
+            version=following.version,
+            state=following.state,
+            reason=following.reason,
+        ),
+    )
 
 
 def _limits(model: ServedModel) -> StatusLimits:

@@ -194,6 +194,8 @@ tests:
         values: '0+5x40'
       - {{series: 'infinity_queue_tokens{{instance="a",model="m"}}', values: '90x40'}}
       - {{series: 'infinity_queue_tokens_limit{{instance="a",model="m"}}', values: '100x40'}}
+      - {{series: 'infinity_channel_behind{{instance="a",model="m"}}', values: '1x40'}}
+      - {{series: 'infinity_channel_behind{{instance="a",model="n"}}', values: '0x9 1x5 0x26'}}
     alert_rule_test:
       - {{eval_time: 5m, alertname: InfinityNotReady, exp_alerts: []}}
       - eval_time: 20m
@@ -210,6 +212,9 @@ tests:
         exp_alerts: [{{exp_labels: {{severity: warning, instance: a}}}}]
       - eval_time: 30m
         alertname: InfinityQueueSaturated
+        exp_alerts: [{{exp_labels: {{severity: warning, instance: a, model: m}}}}]
+      - eval_time: 18m
+        alertname: InfinityChannelBehind
         exp_alerts: [{{exp_labels: {{severity: warning, instance: a, model: m}}}}]
       - {{eval_time: 30m, alertname: InfinityAbsent, exp_alerts: []}}
 """

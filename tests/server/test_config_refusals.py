@@ -25,7 +25,10 @@ class Case:
 
 CASES = (
     Case(
-        message=("--model-id is missing; give an artifact directory, a checkpoint or a hub id"),
+        message=(
+            "--model-id is missing; give an artifact directory, a registry reference, a checkpoint "
+            "or a hub id"
+        ),
         flags="",
     ),
     Case(message="--modl-id: unknown option; did you mean --model-id?", flags="--modl-id x"),

@@ -16,10 +16,12 @@ from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedE
 from infinity_v3.artifacts.host import HostCapabilities, detect_host
 from infinity_v3.server import compile_child
 from infinity_v3.server.cache_key import CompileOrder, cache_key, compile_order
-from infinity_v3.server.compile_child import CompileChild, scrubbed_environment
+from infinity_v3.server.children import Children
+from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import ModelConfig
 from infinity_v3.server.model_source import SourceKind, find_source
 from infinity_v3.server.resolve import Resolved, Resolver
+from infinity_v3.server.tool import Tool, scrubbed_environment
 
 
 @pytest.fixture
@@ -68,9 +70,10 @@ def test_hub_ids(model_id: str) -> None:
         ("./nonexistent", "no such directory"),
         ("../nonexistent", "no such directory"),
         ("~/nonexistent-model", "no such directory"),
-        ("name:prod", "registry reference"),
-        ("name==1.0", "registry reference"),
-        ("name@sha256:00", "registry reference"),
+        ("name:", "a name is 1 to 100 of"),
+        ("org/name:prod", "a name is 1 to 100 of"),
+        ("name==", "a name is 1 to 100 of"),
+        ("name@sha256:00", "behind the @"),
         ("a/b/c", "hub id"),
         ("a b", "hub id"),
         ("~nobody-of-that-name/x", "no such directory"),
@@ -181,7 +184,7 @@ class RecordingChild(CompileChild):
     """Writes an artifact instead of compiling one."""
 
     def __init__(self) -> None:
-        super().__init__(None)
+        super().__init__(None, Tool())
         self.orders: list[CompileOrder] = []
 
     def run(self, order: CompileOrder, out: Path) -> None:
@@ -193,7 +196,7 @@ def test_a_checkpoint_is_compiled_once(
     checkpoint: Path, tmp_path: Path, host: HostCapabilities
 ) -> None:
     child = RecordingChild()
-    resolver = Resolver(tmp_path / "cache", host, child)
+    resolver = Resolver(tmp_path / "cache", host, Children(compiler=child))
     config = ModelConfig(model_id=str(checkpoint))
     found = [resolve(resolver, config) for _ in range(2)]
     assert found[0].path == found[1].path
@@ -206,7 +209,10 @@ def test_two_servers_compile_once(checkpoint: Path, tmp_path: Path, host: HostCa
     child = RecordingChild()
     config = ModelConfig(model_id=str(checkpoint))
     threads = [
-        threading.Thread(target=resolve, args=(Resolver(tmp_path / "cache", host, child), config))
+        threading.Thread(
+            target=resolve,
+            args=(Resolver(tmp_path / "cache", host, Children(compiler=child)), config),
+        )
         for _ in range(4)
     ]
     for thread in threads:
@@ -219,7 +225,7 @@ def test_two_servers_compile_once(checkpoint: Path, tmp_path: Path, host: HostCa
 def test_artifacts_are_served_as_they_are(tmp_path: Path, host: HostCapabilities) -> None:
     child = RecordingChild()
     path = make_artifact(tmp_path / "a")
-    resolver = Resolver(tmp_path / "cache", host, child)
+    resolver = Resolver(tmp_path / "cache", host, Children(compiler=child))
     resolved = resolve(resolver, ModelConfig(model_id=str(path)))
     assert (resolved.path, resolved.compile_s) == (path, 0.0)
     assert not (tmp_path / "cache").exists()
@@ -231,7 +237,7 @@ def test_another_owners_cache_is_refused(
     monkeypatch.setattr(os, "getuid", lambda: 4242)
     with pytest.raises(RefusedError, match="directory of your own"):
         resolve(
-            Resolver(tmp_path / "cache", host, RecordingChild()),
+            Resolver(tmp_path / "cache", host, Children(compiler=RecordingChild())),
             ModelConfig(model_id=str(checkpoint)),
         )
 
@@ -247,13 +253,11 @@ def test_environment_of_the_compiler_holds_no_secret() -> None:
         "AWS_SECRET_ACCESS_KEY": "secret",
         "OMP_NUM_THREADS": "1",
     }
-    kept = scrubbed_environment(environ, Path("/hub"))
-    assert kept == {
-        "PATH": "/bin",
-        "HF_TOKEN": "t",
-        "https_proxy": "p",
-        "LC_ALL": "C",
-        "HF_HUB_CACHE": "/hub",
+    kept = scrubbed_environment(environ)
+    assert kept == {"PATH": "/bin", "HF_TOKEN": "t", "https_proxy": "p", "LC_ALL": "C"}
+    assert scrubbed_environment(environ, also="AWS_.*") == {
+        **kept,
+        "AWS_SECRET_ACCESS_KEY": "secret",
     }
 
 
@@ -267,7 +271,7 @@ def test_missing_extra_names_the_command(
 ) -> None:
     monkeypatch.setattr(compile_child, "_EXTRA_MODULES", ("surely_not_installed",))
     with pytest.raises(UsageError) as caught:
-        CompileChild(None).run(order_for(checkpoint), tmp_path / "out")
+        CompileChild(None, Tool()).run(order_for(checkpoint), tmp_path / "out")
     text = str(caught.value)
     assert "pip install 'infinity-v3[compile]' && " in text
     command = shlex.split(text.partition("&& ")[2])
@@ -296,20 +300,20 @@ def test_failures_of_the_compiler_keep_their_exit_code(
 ) -> None:
     monkeypatch.setattr(sys, "executable", stand_in(tmp_path, code))
     with pytest.raises(kind, match="no way"):
-        CompileChild(None).run(order_for(checkpoint), tmp_path / "out")
+        CompileChild(None, Tool()).run(order_for(checkpoint), tmp_path / "out")
 
 
 def test_nothing_is_compiled_after_stop(checkpoint: Path, tmp_path: Path) -> None:
-    child = CompileChild(None)
-    child.stop()
+    tool = Tool()
+    tool.stop()
     with pytest.raises(RunFailedError, match="going down"):
-        child.run(order_for(checkpoint), tmp_path / "out")
+        CompileChild(None, tool).run(order_for(checkpoint), tmp_path / "out")
 
 
 def test_without_a_home_only_checkpoints_need_a_cache(
     checkpoint: Path, tmp_path: Path, host: HostCapabilities
 ) -> None:
-    resolver = Resolver(None, host, RecordingChild())
+    resolver = Resolver(None, host, Children(compiler=RecordingChild()))
     artifact = make_artifact(tmp_path / "artifact")
     assert resolve(resolver, ModelConfig(model_id=str(artifact))).path == artifact
     with pytest.raises(UsageError, match=r"^--artifact-cache: .* no home directory"):

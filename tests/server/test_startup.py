@@ -18,12 +18,14 @@ from infinity_v3.artifacts.manifest import (
     Requirements,
 )
 from infinity_v3.server.cache_key import CompileOrder
+from infinity_v3.server.children import Children
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config_merge import load_configuration
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.model_config import ModelConfig
 from infinity_v3.server.startup import ModelStarter
 from infinity_v3.server.target_options import choose_target
+from infinity_v3.server.tool import Tool
 
 ANYWHERE = Requirements(arch="x86_64", torch="2.13")
 CPU = make_target("cpu", requires=ANYWHERE)
@@ -113,7 +115,7 @@ class RecordingChild(CompileChild):
     """Compiles nothing."""
 
     def __init__(self) -> None:
-        super().__init__(None)
+        super().__init__(None, Tool())
         self.orders: list[CompileOrder] = []
 
     def run(self, order: CompileOrder, out: Path) -> None:
@@ -123,7 +125,8 @@ class RecordingChild(CompileChild):
 
 def start(child: CompileChild, **flags: Any) -> None:  # noqa: ANN401  # option -> values
     given = {name.replace("_", "-"): values for name, values in flags.items()}
-    ModelStarter(load_configuration(given, {}), child, lambda *_: None).load_all()
+    children = Children(compiler=child)
+    ModelStarter(load_configuration(given, {}), children, lambda *_: None).load_all()
 
 
 @pytest.fixture
@@ -189,8 +192,9 @@ def test_a_model_goes_by_one_name_while_it_loads(
     path = str(write_fake_artifact(tmp_path / "a", overrides))
     reported: list[tuple[str, Phase]] = []
     given = {"model-id": [path], **{key.replace("_", "-"): v for key, v in flags.items()}}
+    children = Children(compiler=RecordingChild())
     starter = ModelStarter(
-        load_configuration(given, {}), RecordingChild(), lambda *said: reported.append(said)
+        load_configuration(given, {}), children, lambda *said: reported.append(said)
     )
     with pytest.raises(RefusedError):
         starter.load_all()

@@ -164,7 +164,14 @@ def test_status_in_other_states(start_server: StartServer) -> None:
         status = client.get("/status.json").json
         assert status["state"] == "loading"
         assert status["models"] == [
-            {"name": "tiny", "state": "loading", "artifact": None, "limits": None, "load": None}
+            {
+                "name": "tiny",
+                "state": "loading",
+                "artifact": None,
+                "limits": None,
+                "load": None,
+                "registry": None,
+            }
         ]
     with start_server() as client:
         client.service.state = ServiceState.FAILED

@@ -294,6 +294,9 @@ class FakeService:
     def close(self) -> bool:
         return True
 
+    async def retire(self) -> bool:
+        return True
+
 
 def _check_options(options: TextOptions) -> None:
     check_max_tokens(options.max_tokens, LIMIT)

@@ -1,0 +1,113 @@
+"""Looks at a channel again and again, and has what it points to in a cache. Prints nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from infinity_v3.artifacts.errors import InfinityError, RefusedError
+from infinity_v3.artifacts.registry.pull_cache import pull_into_cache
+from infinity_v3.artifacts.registry.reference import Reference
+from infinity_v3.artifacts.registry.registry import Registry
+from infinity_v3.artifacts.registry.resolve import Resolved
+
+MAX_WAIT_S = 60.0
+"""Between two looks at a registry that does not answer, unless the interval is longer."""
+
+OpenRegistry = Callable[[], Registry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedArtifact:
+    """What a reference stands for, and where it lies now.
+
+    Attributes:
+        channel, event: the channel asked and the number of its last move; None = none was.
+    """
+
+    id: str
+    name: str
+    version: str
+    channel: str | None
+    event: int | None
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why there is nothing to tell of."""
+
+    error: str
+    exit_code: int
+
+
+def cached(registry: Registry, resolved: Resolved, cache: Path) -> CachedArtifact:
+    """Have an artifact in the cache.
+
+    Raises:
+        InfinityError: it cannot be had, or nobody who is trusted has signed it.
+    """
+    path = pull_into_cache(registry, resolved, cache)
+    return CachedArtifact(
+        id=resolved.id,
+        name=resolved.name,
+        version=resolved.version,
+        channel=resolved.channel,
+        event=None if resolved.event is None else resolved.event.seq,
+        path=str(path),
+    )
+
+
+class ChannelFollower:
+    """One channel. The registry may come and go.
+
+    Args:
+        open_registry: called until it succeeds once.
+        reference: names a channel.
+        cache: where artifacts are pulled to.
+        interval_s: seconds between two looks while all is well.
+    """
+
+    def __init__(
+        self, open_registry: OpenRegistry, reference: Reference, cache: Path, interval_s: float
+    ) -> None:
+        self._open = open_registry
+        self._reference = reference
+        self._cache = cache
+        self._interval_s = interval_s
+        self._registry: Registry | None = None
+        self._told: CachedArtifact | None = None
+        self._trouble: Trouble | None = None
+        self.wait_s = interval_s
+        """Seconds until the next look."""
+
+    def look(self) -> CachedArtifact | Trouble | None:
+        """Ask the registry once; None = there is nothing new since what was told last.
+
+        What is wrong is told once, and when all is well again the artifact is told again.
+        """
+        try:
+            found = self._artifact()
+        except InfinityError as error:
+            return self._note_trouble(Trouble(error=str(error), exit_code=error.exit_code))
+        is_news = found != self._told or self._trouble is not None
+        self._told, self._trouble, self.wait_s = found, None, self._interval_s
+        return found if is_news else None
+
+    def _artifact(self) -> CachedArtifact:
+        if self._registry is None:
+            self._registry = self._open()
+        registry, reference = self._registry, self._reference
+        if reference.channel is None:
+            raise RefusedError(
+                f"{reference.text}: expected name:channel to follow, found no channel"
+            )
+        told, state = self._told, registry.channel(reference.name, reference.channel)
+        if told is not None and state.event is not None and state.event.seq == told.event:
+            return told
+        return cached(registry, registry.resolve(reference), self._cache)
+
+    def _note_trouble(self, trouble: Trouble) -> Trouble | None:
+        is_news = self._trouble is None or trouble.error != self._trouble.error
+        self._trouble = trouble
+        self.wait_s = max(self._interval_s, min(self.wait_s * 2, MAX_WAIT_S))
+        return trouble if is_news else None
