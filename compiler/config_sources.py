@@ -162,6 +162,9 @@ def _typed(option: Option, value: object, where: str) -> RawValue:
     if option.value_type is ValueType.COUNT:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
+    elif option.value_type is ValueType.CHOICE:
+        if isinstance(value, bool):
+            return value
     elif option.value_type is ValueType.TEXTS:
         items = [value] if isinstance(value, str) else value
         if isinstance(items, list) and all(isinstance(item, str) for item in items):
