@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from infinity_v3.artifacts.errors import UsageError
-from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.catalog_command import catalog
+from infinity_v3.compiler.command_group import CommandGroup, json_option
 from infinity_v3.compiler.commands import (
     ModelArguments,
+    VerifyArguments,
     run_inspect,
     run_model,
     run_targets,
@@ -21,26 +22,13 @@ from infinity_v3.compiler.config_sources import CONFIG_ENV
 from infinity_v3.compiler.exits import run_to_exit_code
 from infinity_v3.compiler.options import compile_options
 from infinity_v3.compiler.provenance import tool_version
+from infinity_v3.compiler.registry.group import registry
+from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 from infinity_v3.compiler.request import ValueType
 from infinity_v3.compiler.tune_command import tune
 
 PROGRAM = "infinity-compile"
 _Command = Callable[..., None]
-
-
-class CommandGroup(click.Group):
-    """A group whose unknown command names the nearest one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of `args`, or fail with the nearest name."""
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            known = self.list_commands(ctx)
-            ctx.fail(
-                f"no such command: {args[0]}{nearest(args[0], known)}; commands: {', '.join(known)}"
-            )
-        return super().resolve_command(ctx, args)
 
 
 def request_options(command: _Command) -> _Command:
@@ -57,12 +45,6 @@ def request_options(command: _Command) -> _Command:
             f"--{option.key}", option.field, help=f"{option.help} [env: {option.env}]", **form
         )(command)
     return command
-
-
-def json_option(command: _Command) -> _Command:
-    """Give a command `--json`."""
-    help_text = "Print one JSON document on stdout, for programs, and no progress."
-    return click.option("--json", "is_json", is_flag=True, help=help_text)(command)
 
 
 @click.group(
@@ -103,15 +85,19 @@ def model(config: Path | None, is_json: bool, **given: str | tuple[str, ...] | N
 
 
 @cli.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact")
+@registry_options
 @json_option
-def inspect(artifact: Path, is_json: bool) -> None:
-    """Show what ARTIFACT is and which of its targets this host can run."""
-    run_inspect(artifact, is_json=is_json)
+def inspect(place: RegistryPlace, artifact: str, is_json: bool) -> None:
+    """Show what ARTIFACT is and which of its targets this host can run.
+
+    ARTIFACT is a directory, or a reference into a registry such as name:channel.
+    """
+    run_inspect(artifact, place, is_json=is_json)
 
 
 @cli.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact")
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
@@ -125,10 +111,28 @@ def inspect(artifact: Path, is_json: bool) -> None:
     is_flag=True,
     help="Load native code that other users own or can write to.",
 )
+@registry_options
 @json_option
-def verify(artifact: Path, checkpoint: Path | None, allow_shared: bool, is_json: bool) -> None:
-    """Hash every file of ARTIFACT again and run its engines against the reference."""
-    run_verify(artifact, checkpoint=checkpoint, allow_shared=allow_shared, is_json=is_json)
+def verify(
+    place: RegistryPlace,
+    artifact: str,
+    checkpoint: Path | None,
+    allow_shared: bool,
+    is_json: bool,
+) -> None:
+    """Hash every file of ARTIFACT again and run its engines against the reference.
+
+    ARTIFACT is a directory, or a reference into a registry such as name:channel.
+    """
+    run_verify(
+        VerifyArguments(
+            artifact=artifact,
+            place=place,
+            checkpoint=checkpoint,
+            allow_shared=allow_shared,
+            is_json=is_json,
+        )
+    )
 
 
 @cli.command()
@@ -139,6 +143,7 @@ def targets(is_json: bool) -> None:
 
 
 cli.add_command(catalog)
+cli.add_command(registry)
 cli.add_command(tune)
 
 

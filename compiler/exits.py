@@ -19,6 +19,14 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
+class VerdictError(Exception):
+    """Ends a command whose results are a verdict: they are printed, and the code is the error's."""
+
+    def __init__(self, error: InfinityError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def run_to_exit_code(command: Callable[[], None]) -> int:
     """Run a command to its end; what it writes to stdout appears when it has returned.
 
@@ -33,10 +41,7 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
         return _fail("standard output is closed; redirect it, if only to /dev/null", EXIT_FAILED)
     try:
         with signals_as_exceptions():
-            results = io.StringIO()
-            with redirect_stdout(results):
-                command()
-            _write_results(results.getvalue())
+            _run_and_print(command)
     except InfinityError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, TerminatedError) as error:
@@ -51,6 +56,19 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
             "this is a bug in infinity-compile; please report the lines above", EXIT_FAILED
         )
     return 0
+
+
+def _run_and_print(command: Callable[[], None]) -> None:
+    results = io.StringIO()
+    verdict: VerdictError | None = None
+    try:
+        with redirect_stdout(results):
+            command()
+    except VerdictError as error:
+        verdict = error
+    _write_results(results.getvalue())
+    if verdict is not None:
+        raise verdict.error
 
 
 def describe_os_error(error: OSError) -> str:
