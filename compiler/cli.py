@@ -21,6 +21,7 @@ from infinity_v3.compiler.commands import (
 from infinity_v3.compiler.config_sources import CONFIG_ENV
 from infinity_v3.compiler.exits import run_to_exit_code
 from infinity_v3.compiler.options import compile_options
+from infinity_v3.compiler.programs.commands import merge, retarget, upgrade
 from infinity_v3.compiler.provenance import tool_version
 from infinity_v3.compiler.registry.group import registry
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
@@ -143,8 +144,11 @@ def targets(is_json: bool) -> None:
 
 
 cli.add_command(catalog)
+cli.add_command(merge)
 cli.add_command(registry)
+cli.add_command(retarget)
 cli.add_command(tune)
+cli.add_command(upgrade)
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def _build_all(
     return engines, exported, shared
 
 
-def build_engines(  # noqa: PLR0913 - what to build, where, and how
+def build_engines(
     exported: ExportedModel,
     targets: Sequence[CpuTarget],
     stage: Path,

@@ -146,8 +146,12 @@ def _vector_isa(flags: BuildFlags) -> Iterator[None]:
     usual = cpu_vec_isa.valid_vec_isa_list
     chosen = _VECTOR_ISAS[flags.capability]()
     bool(chosen)  # asked once per process, which sets what is set next
-    chosen._is_avx512_bf16_supported = _BF16_FLAG in flags.kernel_flags
-    chosen._is_amx_fp16_supported = False
+    extensions = {
+        "_is_avx512_bf16_supported": _BF16_FLAG in flags.kernel_flags,
+        "_is_amx_fp16_supported": False,
+    }
+    for name, has_it in extensions.items():
+        setattr(chosen, name, has_it)
     cpu_vec_isa.valid_vec_isa_list = lambda: [chosen]  # type: ignore[assignment]
     try:
         yield

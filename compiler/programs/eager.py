@@ -48,7 +48,9 @@ class EagerProgram:
         }
 
 
-def run_probes(model: ExportedModel, probes: Probes, offset: int, progress: Progress) -> list[Outputs]:
+def run_probes(
+    model: ExportedModel, probes: Probes, offset: int, progress: Progress
+) -> list[Outputs]:
     """Outputs of the first `probes.referenced` inputs."""
     program = EagerProgram(model, offset)
     outputs = []

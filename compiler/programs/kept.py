@@ -193,7 +193,7 @@ def _program(
         "torch_version": torch.__version__,
         "guards_code": [],
     }
-    serialized = _dict_to_dataclass(schema.ExportedProgram, torch_form)
+    serialized = _dict_to_dataclass(schema.ExportedProgram, torch_form)  # type: ignore[no-untyped-call]
     parts = _parts(serialized, tensors)
     return ExportedProgramDeserializer().deserialize(serialized, *parts, (examples, {}))
 

@@ -16,9 +16,9 @@ from infinity_v3.artifacts.manifest import (
     SharedWeights,
     Target,
 )
-from infinity_v3.artifacts.profile import Profile, profile_to_json, read_profile
+from infinity_v3.artifacts.profile import Profile, TargetProfile, profile_to_json, read_profile
 from infinity_v3.artifacts.store import Artifact
-from infinity_v3.artifacts.typed_json import canonical_bytes, show, to_json, Location
+from infinity_v3.artifacts.typed_json import Location, canonical_bytes, show, to_json
 from infinity_v3.artifacts.writer import ArtifactWriter
 from infinity_v3.compiler.inspection import read_records
 from infinity_v3.compiler.programs.copying import copy_files
@@ -213,7 +213,7 @@ def _joined_files(manifests: Sequence[Manifest]) -> tuple[FileEntry, ...]:
 
 def _joined_profile(profiles: Sequence[Profile]) -> Profile:
     """Facts of each target; of what was measured twice, the first counts."""
-    joined = {}
+    joined: dict[str, TargetProfile] = {}
     for profile in profiles:
         joined = {**profile.targets, **joined}
     return Profile(targets=joined)

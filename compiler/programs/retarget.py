@@ -6,13 +6,11 @@ held to a verified engine of float32 here before it is believed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import (
-    KeptProgram,
     Manifest,
     Precision,
     SharedWeights,
@@ -22,7 +20,6 @@ from infinity_v3.artifacts.profile import profile_to_json, read_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import incompatibility
 from infinity_v3.artifacts.writer import ArtifactWriter, describe_files
-from infinity_v3.compiler.availability import runnable_targets
 from infinity_v3.compiler.backends.aoti import BuiltEngine
 from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.engines import (
@@ -39,6 +36,11 @@ from infinity_v3.compiler.manifest_parts import flags_of, parity_of, target_entr
 from infinity_v3.compiler.packed import KEY_COUNTS
 from infinity_v3.compiler.parity import ParityReport
 from infinity_v3.compiler.probes import make_probes
+from infinity_v3.compiler.programs.check import (
+    check_retarget,
+    kept_program,
+    reference_program,
+)
 from infinity_v3.compiler.programs.copying import copy_files
 from infinity_v3.compiler.programs.eager import REFERENCE_NAME, attention_windows, run_probes
 from infinity_v3.compiler.programs.joining import in_order, joined_provenance
@@ -47,50 +49,17 @@ from infinity_v3.compiler.programs.records import retargeted_record
 from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.provenance import collect_provenance
 from infinity_v3.compiler.reference_outputs import ReferenceOutputs
+from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.verify import refuse_failed, verify_target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetargetRequest:
-    """What to add, and how.
-
-    Attributes:
-        targets: names of the targets to build, at least one.
-        out: directory of the new artifact; must not exist.
-        kernel_cache: as in a compile.
-        embed_limit_mb: as in a compile; a precision whose weights are shared stays shared.
-        threads: as in a compile.
-    """
-
-    targets: tuple[str, ...]
-    out: Path
-    kernel_cache: Path | None
-    embed_limit_mb: int
-    threads: int | None
-
-
-def check_retarget(manifest: Manifest, names: Sequence[str]) -> tuple[CpuTarget, ...]:
-    """The targets to build, in the order of preference. Builds nothing.
-
-    Raises:
-        UsageError: an unknown target, or one that the artifact has.
-        RefusedError: this host cannot run, and so not verify, a target; or the artifact does not
-            keep the program that it is built from, or the one that it is compared with.
-    """
-    targets = runnable_targets(names)
-    known = {target.name for target in manifest.targets}
-    for target in targets:
-        if target.name in known:
-            raise UsageError(
-                f"--target: {target.name} is in {manifest.name} already; name one that is not"
-            )
-        _kept(manifest, target.precision, f"target {target.name} is built from")
-    _kept(manifest, Precision.FLOAT32, "new targets are compared with")
-    return targets
-
-
-def retarget(artifact: Artifact, request: RetargetRequest, progress: Progress) -> Artifact:
+def retarget_artifact(artifact: Artifact, request: CompileRequest, progress: Progress) -> Artifact:
     """Build and verify targets from the artifact's own programs, and publish all together.
+
+    Args:
+        artifact: its digests were checked.
+        request: targets, output and how to build; what it says of a checkpoint counts for nothing.
+        progress: told of each step.
 
     Raises:
         InfinityError: nothing was published.
@@ -119,24 +88,12 @@ def retarget(artifact: Artifact, request: RetargetRequest, progress: Progress) -
             )
 
 
-def _kept(manifest: Manifest, precision: Precision, purpose: str) -> KeptProgram:
-    for program in manifest.program:
-        if program.precision is precision:
-            return program
-    kept = ", ".join(program.precision.value for program in manifest.program) or "none"
-    raise RefusedError(
-        f"{manifest.name} keeps no program of {precision.value}, which {purpose}; it keeps {kept}: "
-        "compile the checkpoint with --keep-program and a target of that precision"
-    )
-
-
 def _reference(
     artifact: Artifact, targets: Sequence[CpuTarget], progress: Progress
 ) -> ReferenceOutputs:
     manifest = artifact.manifest
     with progress.stage("load program float32"):
-        kept = _kept(manifest, Precision.FLOAT32, "new targets are compared with")
-        model = load_program(artifact.path, kept, manifest)
+        model = load_program(artifact.path, reference_program(manifest), manifest)
     inputs = {spec.name for spec in manifest.graph.inputs}
     is_ranked = any(target.precision is Precision.INT8 for target in targets)
     probes = make_probes(
@@ -174,7 +131,7 @@ def _check_reference(
 def _build(
     artifact: Artifact,
     targets: Sequence[CpuTarget],
-    request: RetargetRequest,
+    request: CompileRequest,
     stage: Path,
     progress: Progress,
 ) -> Manifest:
@@ -186,7 +143,7 @@ def _build(
     with kernel_cache(request.kernel_cache, progress) as cache:
         for precision in dict.fromkeys(target.precision for target in targets):
             with progress.stage(f"load program {precision.value}"):
-                kept = _kept(manifest, precision, "a target is built from")
+                kept = kept_program(manifest, precision, "which targets are built from")
                 model = load_program(artifact.path, kept, manifest)
             limits[precision] = model.limits
             if precision not in shared and exceeds_embed_limit(model, request.embed_limit_mb):
@@ -246,7 +203,9 @@ def _verify(
 def _with_parity(draft: Manifest, reports: Mapping[str, ParityReport]) -> Manifest:
     """The draft with the verdicts of the new targets; the others keep theirs."""
     targets = tuple(
-        replace(target, parity=parity_of(reports[target.name])) if target.name in reports else target
+        replace(target, parity=parity_of(reports[target.name]))
+        if target.name in reports
+        else target
         for target in draft.targets
     )
     return replace(draft, targets=targets)
