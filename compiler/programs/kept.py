@@ -218,10 +218,12 @@ def _parts(
     """The state and the constants, as the graph's signature tells them apart."""
     state: dict[str, Tensor] = {}
     constants: dict[str, Tensor] = {}
+    parameters: dict[int, nn.Parameter] = {}  # tied ones are one
     for spec in serialized.graph_module.signature.input_specs:
         if spec.type == "parameter":
             name = spec.value.parameter_name
-            state[name] = nn.Parameter(tensors[name], requires_grad=False)
+            own = nn.Parameter(tensors[name], requires_grad=False)
+            state[name] = parameters.setdefault(id(tensors[name]), own)
         elif spec.type == "buffer":
             name = spec.value.buffer_name
             (state if spec.value.persistent else constants)[name] = tensors[name]

@@ -46,6 +46,8 @@ FACTS = ProgramFacts(
 class TiedModel(nn.Module):
     """Two names for one matrix, one that does not lie row by row, a constant, and an operator."""
 
+    added: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Parameter(torch.arange(12.0).reshape(3, 4))
@@ -195,7 +197,7 @@ def test_a_graph_with_other_bytes_is_refused(exported: ExportedModel, tmp_path: 
 
 @given(st.text(alphabet="'s1Symbol(),=. _[]Add0-\n", max_size=30))
 def test_an_expression_has_no_way_out(expression: str) -> None:
-    document = {
+    document: dict[str, object] = {
         key: {} for key in ("opset_version", "range_constraints", "schema_version", "signature")
     }
     data = canonical_bytes({**document, "graph": {"expr_str": expression}}, AT)

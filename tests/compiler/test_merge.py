@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,7 @@ def test_another_kernel_abi_of_one_target_is_refused(avx2_only: Artifact, tmp_pa
 
 
 MODEL = make_manifest()
-DIFFERENT = {
+DIFFERENT: Mapping[str, tuple[dict[str, Any], str]] = {
     "name": ({"name": "other"}, "name: 'fake-encoder' in .*, 'other' in "),
     "model": (
         {"model": replace(MODEL.model, max_input_tokens=32)},

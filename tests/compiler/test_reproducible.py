@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch._inductor import cpu_vec_isa
 
 from compiled import COMPILE_TIMEOUT_S
 from infinity_v3.artifacts.store import Artifact, open_artifact
@@ -62,7 +63,7 @@ def test_the_same_inputs_give_the_same_artifact(small: TinyArtifact, tmp_path: P
 def test_extensions_of_a_build_come_from_its_target(target: CpuTarget) -> None:
     """Not from the host, and not from what the process built before."""
     with aoti._vector_isa(target.flags):
-        (isa,) = aoti.cpu_vec_isa.valid_vec_isa_list()
+        (isa,) = cpu_vec_isa.valid_vec_isa_list()
         flags = isa.build_arch_flags().split()
     assert ("-mavx512bf16" in flags) == ("-mavx512bf16" in target.flags.kernel_flags)
     assert "-mamx-fp16" not in flags
