@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch._inductor
 from torch._inductor import codecache, cpu_vec_isa, ir
+from torch._inductor.codegen import cpp
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -35,6 +36,9 @@ _REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"' -D__LINE
 """Keeps paths of the build out of the library, so that the same inputs give the same bytes; and
 lines of generated source, which nobody has: a kept program has one less where two sizes are one."""
 _BF16_FLAG = "-mavx512bf16"
+_ASSUMED_THREADS = 8
+"""How many threads Inductor thinks of when it decides which loops to share out among as many as
+there are: a number of its own would make the library depend on the host's CPUs."""
 _NO_EXECUTABLE_STACK = "-Wa,--noexecstack"
 """The embedded weights come from an assembler file that says nothing about the stack: the library
 would ask for an executable one, which hardened hosts and glibc from 2.41 on refuse."""
@@ -85,6 +89,7 @@ def build_cpu_engine(
         _environment(kernel, scratch),
         _vector_isa(target.flags),
         _names_without_addresses(),
+        _assumed_threads(),
     ):
         with _renamed_operators(exported.program, kernel.digest):
             package = _compile(exported.program, options, scratch)
@@ -175,6 +180,17 @@ def _names_without_addresses() -> Iterator[None]:
         yield
     finally:
         ir.ExternKernel.get_op_name = usual  # type: ignore[method-assign]
+
+
+@contextmanager
+def _assumed_threads() -> Iterator[None]:
+    """Let loops be shared out the same way on every host."""
+    usual = cpp.parallel_num_threads  # type: ignore[attr-defined]  # imported there
+    cpp.parallel_num_threads = lambda: _ASSUMED_THREADS  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        cpp.parallel_num_threads = usual  # type: ignore[attr-defined]
 
 
 @contextmanager
