@@ -65,7 +65,8 @@ def _wrong_version(document: JsonObject, version: int, at: Location) -> RefusedE
     reader = (
         f"infinity_v3 {show(release)}" if isinstance(release, str) else "the infinity_v3 release"
     )
+    older = ", or `infinity-compile upgrade OLD NEW`" if version < FORMAT_VERSION else ""
     return at.refuse(
         f"expected {FORMAT_VERSION}, found {show(version)}; this release reads format "
-        f"{FORMAT_VERSION} only: use {reader} that wrote it, or compile the checkpoint again"
+        f"{FORMAT_VERSION} only: use {reader} that wrote it{older}, or compile the checkpoint again"
     )

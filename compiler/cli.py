@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,9 +21,11 @@ from infinity_v3.compiler.commands import (
 from infinity_v3.compiler.config_sources import CONFIG_ENV
 from infinity_v3.compiler.exits import run_to_exit_code
 from infinity_v3.compiler.options import compile_options
+from infinity_v3.compiler.programs.commands import merge, retarget, upgrade
 from infinity_v3.compiler.provenance import tool_version
 from infinity_v3.compiler.registry.group import registry
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
+from infinity_v3.compiler.request import ValueType
 from infinity_v3.compiler.tune_command import tune
 
 PROGRAM = "infinity-compile"
@@ -35,12 +38,12 @@ def request_options(command: _Command) -> _Command:
         if option.key == "checkpoint":
             command = click.argument(option.field, required=False)(command)
             continue
+        if option.value_type is ValueType.CHOICE:
+            form: dict[str, Any] = {"flag_value": "true", "default": None}
+        else:
+            form = {"multiple": True, "metavar": option.metavar}
         command = click.option(
-            f"--{option.key}",
-            option.field,
-            multiple=True,
-            metavar=option.metavar,
-            help=f"{option.help} [env: {option.env}]",
+            f"--{option.key}", option.field, help=f"{option.help} [env: {option.env}]", **form
         )(command)
     return command
 
@@ -141,8 +144,11 @@ def targets(is_json: bool) -> None:
 
 
 cli.add_command(catalog)
-cli.add_command(tune)
+cli.add_command(merge)
 cli.add_command(registry)
+cli.add_command(retarget)
+cli.add_command(tune)
+cli.add_command(upgrade)
 
 
 def main() -> None:

@@ -49,10 +49,10 @@ def run_model(arguments: ModelArguments) -> None:
     for warning in resolved.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     preflight(resolved.request)
-    _silence_libraries()
+    silence_libraries()
     with full_disk_as_one_sentence(resolved.request.out):
         check_configuration(resolved.request)
-    _make_no_cache()
+    make_no_cache()
     # The pipeline imports torch, which takes seconds; a refusal above should not.
     with progress.stage("load torch"):
         from infinity_v3.compiler.pipeline import compile_model
@@ -60,7 +60,9 @@ def run_model(arguments: ModelArguments) -> None:
     with full_disk_as_one_sentence(resolved.request.out):
         artifact = compile_model(resolved.request, progress)
     progress.finish()
-    _print(_compiled(artifact, progress), _compiled_text(artifact), is_json=arguments.is_json)
+    _print(
+        compiled_document(artifact, progress), compiled_text(artifact), is_json=arguments.is_json
+    )
 
 
 def run_inspect(artifact: str, place: RegistryPlace, *, is_json: bool) -> None:
@@ -129,8 +131,8 @@ def run_verify(arguments: VerifyArguments) -> None:
         raise UsageError(
             f"every digest matches, but engines cannot be checked here: {'; '.join(obstacles)}"
         )
-    _silence_libraries()
-    _make_no_cache()
+    silence_libraries()
+    make_no_cache()
     from infinity_v3.compiler.verify import verify_artifact
 
     reports = verify_artifact(artifact, checkpoint, progress)
@@ -173,13 +175,15 @@ def _common(reasons: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(reason for reason in first if all(reason in other for other in others))
 
 
-def _silence_libraries() -> None:
+def silence_libraries() -> None:
+    """Keep warnings of libraries away from the user."""
     # Deprecations inside torch and transformers are nothing a user can act on; -W shows them.
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
 
 
-def _make_no_cache() -> None:
+def make_no_cache() -> None:
+    """Keep torch's compiler from making a folder of its own; called before it is imported."""
     # Importing torch's compiler makes a folder for a cache, which builds do not use: they have
     # one of their own. A folder that is there already does.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
@@ -189,7 +193,8 @@ def _progress(is_json: bool) -> Progress:
     return choose_progress(sys.stderr, is_silent=is_json, terminal=os.environ.get("TERM", ""))
 
 
-def _compiled(artifact: Artifact, progress: Progress) -> dict[str, object]:
+def compiled_document(artifact: Artifact, progress: Progress) -> dict[str, object]:
+    """What a command that made an artifact prints for programs."""
     return {
         "id": artifact.artifact_id,
         "name": artifact.manifest.name,
@@ -202,7 +207,8 @@ def _compiled(artifact: Artifact, progress: Progress) -> dict[str, object]:
     }
 
 
-def _compiled_text(artifact: Artifact) -> str:
+def compiled_text(artifact: Artifact) -> str:
+    """What a command that made an artifact prints for people."""
     targets = ", ".join(target.name for target in artifact.manifest.targets)
     return f"{artifact.path}\n  {artifact.artifact_id}\n  {targets}\n"
 

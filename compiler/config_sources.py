@@ -4,7 +4,7 @@ The higher source replaces a value as a whole. Knows nothing of click and of wha
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,19 +166,44 @@ def _values_of_table(table: Mapping[str, object], prefix: str) -> dict[str, obje
 
 def _typed(option: Option, value: object, where: str) -> RawValue:
     """Check a TOML value's type; one string stands for an array of one."""
-    if option.value_type is ValueType.COUNT:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    elif option.value_type is ValueType.TEXTS:
-        items = [value] if isinstance(value, str) else value
-        if isinstance(items, list) and all(isinstance(item, str) for item in items):
-            return tuple(items)
-    elif option.value_type is ValueType.PAIRS:
-        if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
-            return dict(value)
-    elif isinstance(value, str):
-        return value
-    raise UsageError(f"{where}: expected {option.value_type.value}, found {_type_name(value)}")
+    typed = _READERS[option.value_type](value)
+    if typed is None:
+        raise UsageError(f"{where}: expected {option.value_type.value}, found {_type_name(value)}")
+    return typed
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _choice(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    items = [value] if isinstance(value, str) else value
+    if isinstance(items, list) and all(isinstance(item, str) for item in items):
+        return tuple(items)
+    return None
+
+
+def _pairs(value: object) -> dict[str, str] | None:
+    if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+        return dict(value)
+    return None
+
+
+_READERS: Mapping[ValueType, Callable[[object], RawValue | None]] = {
+    ValueType.TEXT: _text,
+    ValueType.COUNT: _count,
+    ValueType.TEXTS: _texts,
+    ValueType.PAIRS: _pairs,
+    ValueType.CHOICE: _choice,
+}
 
 
 def _type_name(value: object) -> str:

@@ -6,13 +6,12 @@ Knows nothing of manifests and parity.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import save_file
 
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
@@ -28,9 +27,11 @@ from infinity_v3.compiler.packed import (
     PackedModel,
     install_packed_attention,
 )
+from infinity_v3.compiler.programs.kept import keep_program, save_weights
 from infinity_v3.compiler.tokenizer import open_plain_tokenizer
 
 if TYPE_CHECKING:
+    from infinity_v3.compiler.cpu_targets import CpuTarget
     from infinity_v3.compiler.pipeline import CompilePlan
     from infinity_v3.compiler.progress import Progress
     from infinity_v3.compiler.request import CompileRequest
@@ -49,9 +50,9 @@ class BuiltTargets:
     threads: int
 
 
-def limit_threads(request: CompileRequest) -> int:
+def limit_threads(asked: int | None) -> int:
     """Give torch the threads that were asked for, else all that this process may use."""
-    threads = request.threads or len(os.sched_getaffinity(0))
+    threads = asked or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     return threads
 
@@ -65,7 +66,7 @@ def build_targets(
         RefusedError: the model's attention cannot be packed.
         RunFailedError: a build step failed.
     """
-    threads = limit_threads(request)
+    threads = limit_threads(request.threads)
     install_packed_attention()
     with kernel_cache(request.kernel_cache, progress) as cache:
         engines, exported, shared = _build_all(plan, request, stage, progress, cache)
@@ -83,21 +84,52 @@ def _build_all(
     for precision in dict.fromkeys(target.precision for target in plan.targets):
         with progress.stage(f"export {precision.value}"):
             exported[precision] = _export(plan, precision)
-        is_shared = _weight_bytes(exported[precision]) > request.embed_limit_mb * 1_000_000
+        is_shared = exceeds_embed_limit(exported[precision], request.embed_limit_mb)
         if is_shared:
             shared.append(precision)
-            _save_shared(exported[precision], stage / weights_path(precision))
-        for target in plan.targets:
-            if target.precision is precision:
-                with progress.stage(f"build {target.name}"):
-                    kernel = build_kernel_library(target, Path(torch.__file__).parent, cache)
-                    folder = stage / TARGETS_FOLDER / target.name
-                    engines.append(
-                        build_cpu_engine(
-                            exported[precision], target, kernel, folder, share_weights=is_shared
-                        )
-                    )
+            save_weights(exported[precision].program, stage / weights_path(precision))
+        if request.keep_program:
+            keep_program(exported[precision], stage, has_shared_weights=is_shared)
+        targets = [target for target in plan.targets if target.precision is precision]
+        engines += build_engines(
+            exported[precision], targets, stage, progress, cache, share_weights=is_shared
+        )
+    if request.keep_program and Precision.FLOAT32 not in exported:
+        # The reference that later targets are compared with.
+        with progress.stage(f"export {Precision.FLOAT32.value}"):
+            keep_program(_export(plan, Precision.FLOAT32), stage, has_shared_weights=False)
     return engines, exported, shared
+
+
+def build_engines(
+    exported: ExportedModel,
+    targets: Sequence[CpuTarget],
+    stage: Path,
+    progress: Progress,
+    cache: Path,
+    *,
+    share_weights: bool,
+) -> list[BuiltEngine]:
+    """Build targets of one precision into `stage`.
+
+    Raises:
+        RunFailedError: a build step failed.
+    """
+    engines = []
+    for target in targets:
+        with progress.stage(f"build {target.name}"):
+            kernel = build_kernel_library(target, Path(torch.__file__).parent, cache)
+            folder = stage / TARGETS_FOLDER / target.name
+            engines.append(
+                build_cpu_engine(exported, target, kernel, folder, share_weights=share_weights)
+            )
+    return engines
+
+
+def exceeds_embed_limit(exported: ExportedModel, embed_limit_mb: int) -> bool:
+    """Whether the weights are more than engines embed."""
+    num_bytes = sum(tensor.nbytes for tensor in constant_tensors(exported.program).values())
+    return num_bytes > embed_limit_mb * 1_000_000
 
 
 def weights_path(precision: Precision) -> str:
@@ -144,18 +176,3 @@ def input_names(plan: CompilePlan) -> tuple[str, ...]:
         KEY_COUNTS: plan.task.has_key_counts,
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)
-
-
-def _weight_bytes(exported: ExportedModel) -> int:
-    return sum(tensor.nbytes for tensor in constant_tensors(exported.program).values())
-
-
-def _save_shared(exported: ExportedModel, path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    # safetensors refuses tensors that share storage, as tied weights do.
-    tensors = {
-        name: tensor.clone().contiguous()
-        for name, tensor in constant_tensors(exported.program).items()
-    }
-    save_file(tensors, path)
-    path.chmod(0o644)

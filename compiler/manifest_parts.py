@@ -13,6 +13,8 @@ from infinity_v3.artifacts.manifest import (
     Device,
     FileEntry,
     Graph,
+    KeptProgram,
+    Limits,
     Manifest,
     ModelFacts,
     Parity,
@@ -29,6 +31,7 @@ from infinity_v3.compiler.backends.aoti import BuiltEngine
 from infinity_v3.compiler.engines import TARGETS_FOLDER, BuiltTargets, weights_path
 from infinity_v3.compiler.kernel_library import KERNEL_ABI
 from infinity_v3.compiler.parity import ParityReport, bounds_of
+from infinity_v3.compiler.programs.kept import program_folder
 from infinity_v3.compiler.provenance import collect_provenance
 from infinity_v3.compiler.tokenizer_copy import CHAT_TEMPLATE_FILE, TOKENIZER_FILE
 
@@ -44,7 +47,7 @@ def assemble_manifest(
 ) -> Manifest:
     """The manifest of a staged artifact, its targets not yet verified."""
     files = describe_files(stage)
-    provenance = collect_provenance(kernel_abi=KERNEL_ABI, flags=_flags(built))
+    provenance = collect_provenance(kernel_abi=KERNEL_ABI, flags=flags_of(built.engines))
     return Manifest(
         name=request.name or default_name(plan),
         kind=plan.kind,
@@ -54,7 +57,13 @@ def assemble_manifest(
         tokenizer=_tokenizer(plan),
         graph=_graph(built),
         weights=tuple(SharedWeights(precision=p, path=weights_path(p)) for p in built.shared),
-        targets=tuple(_target(engine, built, files, provenance.torch) for engine in built.engines),
+        program=_programs(files),
+        targets=tuple(
+            target_entry(
+                engine, built.exported[engine.target.precision].limits, files, provenance.torch
+            )
+            for engine in built.engines
+        ),
         files=files,
         source=Source(
             repository=plan.checkpoint.repository,
@@ -70,7 +79,7 @@ def with_parity(draft: Manifest, reports: Sequence[ParityReport]) -> Manifest:
     """The draft with each target's verdict."""
     verdicts = {report.target: report for report in reports}
     targets = tuple(
-        replace(target, parity=_parity(verdicts[target.name])) for target in draft.targets
+        replace(target, parity=parity_of(verdicts[target.name])) for target in draft.targets
     )
     return replace(draft, targets=targets)
 
@@ -138,13 +147,24 @@ def _graph(built: BuiltTargets) -> Graph:
     return Graph(inputs=graph.inputs, outputs=outputs)
 
 
-def _flags(built: BuiltTargets) -> tuple[str, ...]:
-    return tuple(f"{engine.target.name}: {' '.join(engine.flags)}" for engine in built.engines)
+def _programs(files: tuple[FileEntry, ...]) -> tuple[KeptProgram, ...]:
+    kept = []
+    for precision in Precision:
+        paths = [f.path for f in files if f.path.startswith(f"{program_folder(precision)}/")]
+        if paths:
+            kept.append(KeptProgram(precision=precision, files=tuple(paths)))
+    return tuple(kept)
 
 
-def _target(
-    engine: BuiltEngine, built: BuiltTargets, files: tuple[FileEntry, ...], torch_version: str
+def flags_of(engines: Sequence[BuiltEngine]) -> tuple[str, ...]:
+    """Flags that change code, target by target."""
+    return tuple(f"{engine.target.name}: {' '.join(engine.flags)}" for engine in engines)
+
+
+def target_entry(
+    engine: BuiltEngine, limits: Limits, files: tuple[FileEntry, ...], torch_version: str
 ) -> Target:
+    """The manifest's entry of a built target, not yet verified."""
     folder = f"{TARGETS_FOLDER}/{engine.target.name}"
     precision: Precision = engine.target.precision
     return Target(
@@ -158,7 +178,7 @@ def _target(
             torch=".".join(torch_version.split(".")[:2]),
             kernel_abi=KERNEL_ABI,
         ),
-        limits=built.exported[precision].limits,
+        limits=limits,
         entry=f"{folder}/{engine.entry}",
         files=tuple(file for file in files if file.path.startswith(f"{folder}/")),
         weights=precision if engine.shares_weights else None,
@@ -172,7 +192,8 @@ def _target(
     )
 
 
-def _parity(report: ParityReport) -> Parity:
+def parity_of(report: ParityReport) -> Parity:
+    """A verdict as the manifest states it."""
     return Parity(
         reference=report.reference,
         probes_digest=report.probes_digest,

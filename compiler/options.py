@@ -22,7 +22,8 @@ from infinity_v3.compiler.request import (
 
 ENV_PREFIX = "INFINITY_COMPILE_"
 
-RawValue = str | int | tuple[str, ...] | dict[str, str]
+RawValue = str | int | bool | tuple[str, ...] | dict[str, str]
+_CHOICES = {"true": True, "1": True, "false": False, "0": False}
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -84,6 +85,8 @@ def parse_texts(option: Option, texts: tuple[str, ...], where: str) -> RawValue:
         return _parse_pairs(texts, where)
     if option.value_type is ValueType.COUNT:
         return _parse_count(texts[-1], where)
+    if option.value_type is ValueType.CHOICE:
+        return _parse_choice(texts[-1], where)
     return texts[-1]
 
 
@@ -104,6 +107,12 @@ def _parse_count(text: str, where: str) -> int:
     if len(text) > 18:
         raise UsageError(f"{where}: expected a whole number of at most 18 digits, found {text!r}")
     return int(text)
+
+
+def _parse_choice(text: str, where: str) -> bool:
+    if text not in _CHOICES:
+        raise UsageError(f"{where}: expected {ValueType.CHOICE.value}, found {text!r}")
+    return _CHOICES[text]
 
 
 def _parse_pairs(texts: tuple[str, ...], where: str) -> dict[str, str]:

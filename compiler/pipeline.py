@@ -20,6 +20,9 @@ from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.engines import BuiltTargets, build_targets, limit_threads
 from infinity_v3.compiler.manifest_parts import assemble_manifest, with_parity
 from infinity_v3.compiler.parity import ParityReport
+from infinity_v3.compiler.programs.eager import run_probes
+from infinity_v3.compiler.programs.kept import load_program
+from infinity_v3.compiler.programs.verify_program import PROGRAM_NAME, judge_program
 from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.provenance import build_record
 from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_reference
@@ -102,19 +105,20 @@ def compile_model(request: CompileRequest, progress: Progress) -> Artifact:
         for warning in plan.warnings:
             progress.note(f"warning: {warning}")
         copy_tokenizer(plan.config, writer.stage, plan.conversation)
-        limit_threads(request)
+        limit_threads(request.threads)
         # Before the build, which takes minutes: what transformers cannot run is refused here.
         reference = compute_reference(plan, progress)
         built = build_targets(plan, request, writer.stage, progress)
         draft = assemble_manifest(plan, request, built, writer.stage)
         writer.write_manifest(draft)
-        reports = verify_stage(plan, writer.stage, draft, reference, built, progress)
-        refuse_failed(reports)
+        reports = verify_stage(writer.stage, draft, reference, built, progress)
+        kept = verify_program(writer.stage, draft, reference, progress)
+        refuse_failed((*reports, *kept))
         with progress.stage("publish"):
             return writer.commit(
                 with_parity(draft, reports),
                 profile={},
-                build=_build_json(plan, request, reports, progress),
+                build=_build_json(plan, request, (*reports, *kept), progress),
             )
 
 
@@ -176,7 +180,6 @@ def _tokenizer_warnings(config: HubConfig) -> tuple[str, ...]:
 
 
 def verify_stage(
-    plan: CompilePlan,
     stage: Path,
     draft: Manifest,
     reference: ReferenceOutputs,
@@ -197,6 +200,23 @@ def verify_stage(
                     threads=built.threads,
                 )
             )
+    return tuple(reports)
+
+
+def verify_program(
+    stage: Path, draft: Manifest, reference: ReferenceOutputs, progress: Progress
+) -> tuple[ParityReport, ...]:
+    """Read the kept program of float32, if one is kept, and hold it to the reference."""
+    reports = []
+    for kept in draft.program:
+        if kept.precision is Precision.FLOAT32:
+            with progress.stage(f"verify {PROGRAM_NAME}"):
+                model = load_program(stage, kept, draft)
+                offset = draft.model.position_offset
+                found = run_probes(model, reference.probes, offset, progress)
+                reports.append(
+                    judge_program(found, reference.outputs, reference.probes, reference.name)
+                )
     return tuple(reports)
 
 

@@ -33,6 +33,7 @@ class ValueType(Enum):
     COUNT = "a whole number"
     TEXTS = "an array of strings"
     PAIRS = "a table of strings"
+    CHOICE = "true or false"
 
 
 def _about(text: str, value_type: ValueType, *, key: str, metavar: str) -> dict[str, object]:
@@ -60,6 +61,7 @@ class CompileRequest:
             none where that cannot be written.
         embed_limit_mb: weights of up to this many megabytes (10^6 bytes) are embedded in each
             engine, larger ones shared by all of a precision; 0 = always shared.
+        keep_program: whether the exported graphs are kept, so that targets can be added later.
         threads: threads of compiler jobs and of the reference model; None = all CPUs this process
             may use.
     """
@@ -187,6 +189,17 @@ class CompileRequest:
             ValueType.COUNT,
             key="embed-limit-mb",
             metavar="MB",
+        ),
+    )
+    keep_program: bool = field(
+        default=False,
+        metadata=_about(
+            "Keep the exported graph of each precision, so that `retarget` can add engines without "
+            "the checkpoint; the artifact grows by the weights of each, float32 in any case. "
+            "[default: false]",
+            ValueType.CHOICE,
+            key="keep-program",
+            metavar="",
         ),
     )
     threads: int | None = field(

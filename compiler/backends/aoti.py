@@ -18,12 +18,13 @@ from typing import Any
 import torch
 import torch._inductor
 from torch._inductor import codecache, cpu_vec_isa, ir
+from torch._inductor.codegen import cpp
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from infinity_v3.artifacts.errors import RunFailedError, UsageError
-from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.cpu_targets import BuildFlags, CpuTarget
 from infinity_v3.compiler.disk_full import is_disk_full
 from infinity_v3.compiler.export import ExportedModel
 from infinity_v3.compiler.kernel_library import KernelLibrary
@@ -31,8 +32,13 @@ from infinity_v3.compiler.operators import define_operators, shim_declaration
 from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 
 ENTRY = "model.so"
-_REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"'"
-"""Keeps paths of the build out of the library, so that the same inputs give the same bytes."""
+_REPRODUCIBLE = "-s -Wno-builtin-macro-redefined '-D__FILE__=\"model\"' -D__LINE__=0"
+"""Keeps paths of the build out of the library, so that the same inputs give the same bytes; and
+lines of generated source, which nobody has: a kept program has one less where two sizes are one."""
+_BF16_FLAG = "-mavx512bf16"
+_ASSUMED_THREADS = 8
+"""How many threads Inductor thinks of when it decides which loops to share out among as many as
+there are: a number of its own would make the library depend on the host's CPUs."""
 _NO_EXECUTABLE_STACK = "-Wa,--noexecstack"
 """The embedded weights come from an assembler file that says nothing about the stack: the library
 would ask for an executable one, which hardened hosts and glibc from 2.41 on refuse."""
@@ -81,8 +87,9 @@ def build_cpu_engine(
         _header_cache(kernel.path.parent.parent / "headers"),
         scratch_folder(folder / "scratch") as scratch,
         _environment(kernel, scratch),
-        _vector_isa(target.flags.capability),
+        _vector_isa(target.flags),
         _names_without_addresses(),
+        _assumed_threads(),
     ):
         with _renamed_operators(exported.program, kernel.digest):
             package = _compile(exported.program, options, scratch)
@@ -135,14 +142,22 @@ def constant_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def _vector_isa(capability: str) -> Iterator[None]:
-    """Let Inductor generate for exactly this vector width.
+def _vector_isa(flags: BuildFlags) -> Iterator[None]:
+    """Let Inductor generate for exactly this vector width and these extensions.
 
-    By itself it takes the widest of the host.
+    By itself it takes the widest of the host, and adds extensions that the host has to the first
+    library that a process builds: what is built depends on neither here.
     """
     usual = cpu_vec_isa.valid_vec_isa_list
-    chosen = [_VECTOR_ISAS[capability]()]
-    cpu_vec_isa.valid_vec_isa_list = lambda: chosen  # type: ignore[assignment]
+    chosen = _VECTOR_ISAS[flags.capability]()
+    bool(chosen)  # asked once per process, which sets what is set next
+    extensions = {
+        "_is_avx512_bf16_supported": _BF16_FLAG in flags.kernel_flags,
+        "_is_amx_fp16_supported": False,
+    }
+    for name, has_it in extensions.items():
+        setattr(chosen, name, has_it)
+    cpu_vec_isa.valid_vec_isa_list = lambda: [chosen]  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -165,6 +180,17 @@ def _names_without_addresses() -> Iterator[None]:
         yield
     finally:
         ir.ExternKernel.get_op_name = usual  # type: ignore[method-assign]
+
+
+@contextmanager
+def _assumed_threads() -> Iterator[None]:
+    """Let loops be shared out the same way on every host."""
+    usual = cpp.parallel_num_threads  # type: ignore[attr-defined]  # imported there
+    cpp.parallel_num_threads = lambda: _ASSUMED_THREADS  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        cpp.parallel_num_threads = usual  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -1,14 +1,13 @@
 """From checkpoint to published artifact: what is decided, what is written, and when nothing is."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from compiled import COMPILE_TIMEOUT_S, CompiledArtifacts, compile_checkpoint
+from compiled import COMPILE_TIMEOUT_S, CompiledArtifacts
 from infinity_v3.artifacts.codec import decode_manifest
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, Pooling, PoolingMode
@@ -107,27 +106,6 @@ def test_attention_that_was_not_packed_publishes_nothing(small: TinyArtifact, sh
         done
     )
     assert list(shelf.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_the_same_inputs_give_the_same_artifact(
-    small: TinyArtifact, opened: Artifact, shelf: Path, tmp_path: Path
-) -> None:
-    # Another place, another day, another label: none of them is part of the identity.
-    checkpoint = tmp_path / "elsewhere" / small.checkpoint.name
-    shutil.copytree(small.checkpoint, checkpoint)
-    out = shelf / "artifact"
-    compile_checkpoint(checkpoint, out, "--target", FLOAT32_TARGET, "--label", "run=second")
-    again = open_artifact(out)
-    first, second = (digests(artifact) for artifact in (opened, again))
-    differing = sorted(path for path in first | second if first.get(path) != second.get(path))
-    assert differing == [], "files differ between two builds of the same inputs"
-    assert again.artifact_id == opened.artifact_id
-    assert json.loads((out / "build.json").read_bytes())["labels"] == {"run": "second"}
-
-
-def digests(artifact: Artifact) -> dict[str, str]:
-    return {entry.path: entry.sha256 for entry in artifact.manifest.files}
 
 
 def test_the_manifest_says_what_was_compiled(small: TinyArtifact, opened: Artifact) -> None:

@@ -100,6 +100,21 @@ SMALL_SHARED = Recipe(
     key="tiny-small-shared", family="distilbert", traits=_SMALL, options=("--embed-limit-mb", "0")
 )
 """As SMALL, with its weights beside the engine instead of in it."""
+SMALL_KEPT = Recipe(
+    key="tiny-small-kept",
+    family="distilbert",
+    traits=_SMALL,
+    options=("--embed-limit-mb", "0", "--keep-program", "--name", "tiny-small"),
+)
+"""As SMALL_SHARED, with its program."""
+SMALL_AVX2 = Recipe(
+    key="tiny-small-avx2",
+    family="distilbert",
+    traits=_SMALL,
+    targets=(AVX2_TARGET,),
+    options=("--embed-limit-mb", "0", "--name", "tiny-small"),
+)
+"""As SMALL_SHARED, for another class of hosts, and under the name of SMALL_KEPT."""
 
 
 def make_artifact(compiled: CompiledArtifacts, recipe: Recipe) -> TinyArtifact:

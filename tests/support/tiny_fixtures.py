@@ -7,6 +7,8 @@ from tiny_artifacts import (
     BERT,
     ROBERTA,
     SMALL,
+    SMALL_AVX2,
+    SMALL_KEPT,
     SMALL_OTHER_SEED,
     SMALL_SHARED,
     TinyArtifact,
@@ -30,6 +32,18 @@ def other(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
 def shared(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
     """As `small`, with its weights beside the engine."""
     return make_artifact(compiled_artifact, SMALL_SHARED)
+
+
+@pytest.fixture(scope="session")
+def kept(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
+    """As `shared`, with its program."""
+    return make_artifact(compiled_artifact, SMALL_KEPT)
+
+
+@pytest.fixture(scope="session")
+def avx2(compiled_artifact: CompiledArtifacts) -> TinyArtifact:
+    """As `kept`, without its program and for hosts with AVX2."""
+    return make_artifact(compiled_artifact, SMALL_AVX2)
 
 
 @pytest.fixture(scope="session")
