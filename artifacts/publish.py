@@ -11,7 +11,8 @@ from infinity_v3.artifacts.tree import Tree
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
-_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL})
+RENAME_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL})
+"""What `rename_noreplace` returns where the kernel or the file system lacks it."""
 
 
 def existing_output(output: Path) -> UsageError:
@@ -49,8 +50,8 @@ def rename_without_overwrite(source: Path, output: Path) -> None:
         UsageError: `output` exists.
         OSError: the rename failed; nothing changed.
     """
-    code = _rename_noreplace(source, output)
-    if code in _UNSUPPORTED:
+    code = rename_noreplace(source, output)
+    if code in RENAME_UNSUPPORTED:
         # No exclusive rename on this file system; the output lock keeps our writers apart.
         if os.path.lexists(output):
             raise existing_output(output)
@@ -61,8 +62,21 @@ def rename_without_overwrite(source: Path, output: Path) -> None:
         raise OSError(code, os.strerror(code), str(output))
 
 
-def _rename_noreplace(source: Path, output: Path) -> int:
-    """Call renameat2; returns 0 or an errno."""
+def rename_noreplace(
+    source: Path | str,
+    target: Path | str,
+    *,
+    folders: tuple[int, int] = (_AT_FDCWD, _AT_FDCWD),
+) -> int:
+    """Call renameat2 so that an existing target stays.
+
+    Args:
+        source, target: the old and the new path.
+        folders: descriptors of the folders that the two are relative to.
+
+    Returns:
+        0 or an errno.
+    """
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
@@ -74,5 +88,6 @@ def _rename_noreplace(source: Path, output: Path) -> int:
         ctypes.c_char_p,
         ctypes.c_uint,
     )
-    arguments = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(output), _RENAME_NOREPLACE)
+    old, new = folders
+    arguments = (old, os.fsencode(source), new, os.fsencode(target), _RENAME_NOREPLACE)
     return ctypes.get_errno() if renameat2(*arguments) else 0

@@ -1,4 +1,4 @@
-"""Where the user keeps what can be made again. Creates nothing."""
+"""Where the user keeps what can be made again, and what cannot. Creates nothing."""
 
 import os
 import pwd
@@ -12,11 +12,20 @@ def user_cache(environ: Mapping[str, str]) -> Path | None:
     Relative paths count as absent (XDG Base Directory Specification). None = the user has neither a
     home directory nor an entry in the user database, as in many containers.
     """
-    root = Path(environ.get("XDG_CACHE_HOME", ""))
+    return _below(environ, "XDG_CACHE_HOME", ".cache")
+
+
+def user_data(environ: Mapping[str, str]) -> Path | None:
+    """Return `$XDG_DATA_HOME/infinity_v3`, or the same below the home directory, by those rules."""
+    return _below(environ, "XDG_DATA_HOME", ".local/share")
+
+
+def _below(environ: Mapping[str, str], variable: str, folder: str) -> Path | None:
+    root = Path(environ.get(variable, ""))
     if root.is_absolute():
         return root / "infinity_v3"
     home = Path(environ["HOME"] if "HOME" in environ else _recorded_home())
-    return home / ".cache" / "infinity_v3" if home.is_absolute() else None
+    return home / folder / "infinity_v3" if home.is_absolute() else None
 
 
 def _recorded_home() -> str:

@@ -56,6 +56,11 @@ class ArtifactWriter:
             raise RuntimeError("ArtifactWriter is used outside its context; this is a bug")
         return self._stage
 
+    @property
+    def output(self) -> Path:
+        """Where the artifact will be, absolute."""
+        return self._reserved_output()
+
     def __enter__(self) -> "ArtifactWriter":
         """Reserve the output.
 
@@ -112,8 +117,20 @@ class ArtifactWriter:
             UsageError: the output came into being meanwhile.
             RunFailedError: the disk is full or a path cannot be written; nothing was published.
         """
+        return self._publish(manifest, _documents(profile, build))
+
+    def commit_copy(self, manifest: Manifest, documents: Mapping[str, bytes]) -> Artifact:
+        """Like `commit`, for a copy of an artifact: its documents are written as they are.
+
+        Args:
+            manifest: the original's.
+            documents: content of profile.json and build.json by file name, where the original has
+                them.
+        """
+        return self._publish(manifest, documents)
+
+    def _publish(self, manifest: Manifest, documents: Mapping[str, bytes]) -> Artifact:
         output = self._reserved_output()
-        documents = _documents(profile, build)
         with os_errors_as_run_failed("write", output):
             for name, data in documents.items():
                 self._write(name, data)

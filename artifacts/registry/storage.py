@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+MAX_READ_BYTES = 64 << 20
+"""Of `read`; the largest manifest."""
+
 
 class RegistryStorage(Protocol):
     """Files under relative paths.
@@ -51,7 +54,8 @@ class RegistryStorage(Protocol):
     def list(self, folder: str) -> tuple[str, ...]:
         """Names of files and folders directly in a folder, sorted; () where there is none.
 
-        Temporary files and lock files of the implementation are never listed.
+        Temporary files and lock files of the implementation are never listed; a folder that lost
+        its last file may still be.
         """
         ...
 
@@ -91,5 +95,13 @@ class RegistryStorage(Protocol):
 
         Raises:
             RunFailedError: a living owner held it for longer than a minute; names it.
+        """
+        ...
+
+    def remove_stale_temporaries(self, older_than_s: float) -> int:
+        """Remove what killed writers left unfinished that long ago.
+
+        Returns:
+            How many files were removed.
         """
         ...

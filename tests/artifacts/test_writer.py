@@ -156,7 +156,7 @@ def test_output_that_appears_meanwhile_is_not_overwritten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not has_exclusive_rename:
-        monkeypatch.setattr(publish, "_rename_noreplace", lambda source, output: errno.EINVAL)
+        monkeypatch.setattr(publish, "rename_noreplace", lambda source, output: errno.EINVAL)
     with pytest.raises(UsageError, match="already exists"):
         publish_fake(out, before_commit=lambda _: make(out))
 
@@ -167,7 +167,7 @@ def test_output_that_appears_meanwhile_is_not_overwritten(
 def test_file_system_without_exclusive_rename_is_served(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish, "_rename_noreplace", lambda source, output: errno.EINVAL)
+    monkeypatch.setattr(publish, "rename_noreplace", lambda source, output: errno.EINVAL)
 
     assert publish_fake(out) == open_artifact(out).artifact_id
 

@@ -1,0 +1,94 @@
+"""Versions of a name: what each is, and that the log says the same.
+
+Knows nothing of channels and of blobs.
+"""
+
+from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.names import is_sha256
+from infinity_v3.artifacts.registry import paths
+from infinity_v3.artifacts.registry.log import EventLog
+from infinity_v3.artifacts.registry.records import Event, EventKind, VersionRecord, encode_record
+from infinity_v3.artifacts.registry.storage import RegistryStorage
+from infinity_v3.artifacts.registry.stored import CHECK, names_in, read_record, shown
+
+PROFILE_NOTE = "profile"
+BUILD_NOTE = "build"
+"""Keys of a push event's notes: the blobs that its version record names."""
+
+
+def find_version(
+    storage: RegistryStorage, log: EventLog, name: str, version: str
+) -> VersionRecord | None:
+    """Read a version, None where there is none or it was retired.
+
+    A push that was killed behind its event counts: the log has it, and the next writer completes
+    the record.
+
+    Raises:
+        RefusedError: the record contradicts the event that it names.
+    """
+    path = paths.version(name, version)
+    record = read_record(storage, path, VersionRecord)
+    last_seq = log.last_seq()
+    last = log.event(last_seq) if last_seq else None
+    if last is not None and last.version == version:
+        if last.kind is EventKind.RETIRE:
+            return None
+        if last.kind is EventKind.PUSH and record is None:
+            return record_of(last)
+    if record is not None:
+        check_version(storage, log, name, version, record)
+    return record
+
+
+def check_version(
+    storage: RegistryStorage, log: EventLog, name: str, version: str, record: VersionRecord
+) -> None:
+    """Refuse a record that says something else than its push event."""
+    where = shown(storage, paths.version(name, version))
+    if record.event < 1:
+        raise RefusedError(f"{where}: expected the number of an event, found {record.event}")
+    event = log.event(record.event)
+    if event.kind is not EventKind.PUSH or event.version != version or record_of(event) != record:
+        raise RefusedError(
+            f"{where}: contradicts event {record.event} of the log, which says {event.kind.value} "
+            f"of version {event.version}, {event.id}; it was changed behind the log; {CHECK}"
+        )
+
+
+def list_versions(storage: RegistryStorage, log: EventLog, name: str) -> dict[str, VersionRecord]:
+    """Read all versions of a name that are not retired, oldest push first."""
+    found = set(names_in(storage, paths.versions(name), ".json"))
+    last_seq = log.last_seq()
+    if last_seq:
+        found.add(log.event(last_seq).version)
+    records = {version: find_version(storage, log, name, version) for version in found}
+    kept = [(record.event, version, record) for version, record in records.items() if record]
+    return {version: record for _, version, record in sorted(kept, key=lambda item: item[0])}
+
+
+def record_of(event: Event) -> VersionRecord:
+    """The record that a push event leads to."""
+    return VersionRecord(
+        id=event.id,
+        profile=_blob_note(event, PROFILE_NOTE),
+        build=_blob_note(event, BUILD_NOTE),
+        event=event.seq,
+    )
+
+
+def write_version(storage: RegistryStorage, event: Event) -> None:
+    """Create the record of a push event, where it is not there yet."""
+    path = paths.version(event.name, event.version)
+    storage.create(path, encode_record(record_of(event), path))
+
+
+def was_pushed(log: EventLog, version: str) -> Event | None:
+    """The newest push or retirement of a version, None where its number was never used."""
+    kinds = (EventKind.PUSH, EventKind.RETIRE)
+    return log.newest(lambda event: event.version == version and event.kind in kinds)
+
+
+def _blob_note(event: Event, key: str) -> str | None:
+    value = event.notes.get(key)
+    return value if value is not None and is_sha256(value) else None
