@@ -8,6 +8,7 @@ import click
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.spelling import nearest
+from infinity_v3.compiler.builds.command import build
 from infinity_v3.compiler.catalog_command import catalog
 from infinity_v3.compiler.commands import (
     ModelArguments,
@@ -136,6 +137,7 @@ def targets(is_json: bool) -> None:
     run_targets(is_json=is_json)
 
 
+cli.add_command(build)
 cli.add_command(catalog)
 cli.add_command(tune)
 

@@ -20,7 +20,10 @@ EXIT_INTERRUPTED = 130
 
 
 def run_to_exit_code(command: Callable[[], None]) -> int:
-    """Run a command to its end; what it writes to stdout appears when it has returned.
+    """Run a command to its end.
+
+    What it writes to stdout appears when it has returned, or has ended in an `InfinityError`, which
+    may follow a report of what failed.
 
     Returns:
         0 when it returned; the error's own code for an `InfinityError`; 130 after Ctrl-C and 128 +
@@ -33,10 +36,7 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
         return _fail("standard output is closed; redirect it, if only to /dev/null", EXIT_FAILED)
     try:
         with signals_as_exceptions():
-            results = io.StringIO()
-            with redirect_stdout(results):
-                command()
-            _write_results(results.getvalue())
+            _run_and_write(command)
     except InfinityError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, TerminatedError) as error:
@@ -62,6 +62,17 @@ def describe_os_error(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{where}{reason}; free some space there"
     return f"{where}{reason}"
+
+
+def _run_and_write(command: Callable[[], None]) -> None:
+    results = io.StringIO()
+    try:
+        with redirect_stdout(results):
+            command()
+    except InfinityError:
+        _write_results(results.getvalue())
+        raise
+    _write_results(results.getvalue())
 
 
 def _write_results(text: str) -> None:

@@ -48,7 +48,7 @@ class SilentBoard:
     def said(self, job: int, line: str) -> None:
         """See `Watcher.said`."""
 
-    def ended(self, job: int) -> None:
+    def ended(self, job: int, result: object) -> None:
         """See `Watcher.ended`."""
 
     def tick(self) -> None:
@@ -82,9 +82,9 @@ class PlainBoard(SilentBoard):
         """See `Watcher.said`."""
         self._line(job, stage_of(line) or shown(line))
 
-    def ended(self, job: int) -> None:
+    def ended(self, job: int, result: object) -> None:
         """See `Watcher.ended`."""
-        self._line(job, "done")
+        self._line(job, str(result))
 
     def note(self, text: str) -> None:
         """See `Board.note`."""
@@ -128,11 +128,11 @@ class TerminalBoard(PlainBoard):
         elif line.startswith(("warning: ", "error: ")):
             self.note(f"{self._titles[job]}: {shown(line)}")
 
-    def ended(self, job: int) -> None:
+    def ended(self, job: int, result: object) -> None:
         """See `Watcher.ended`."""
         self._rows.pop(job, None)
         self._num_done += 1
-        self._draw()
+        self.note(f"{self._titles[job]}: {result}")
 
     def tick(self) -> None:
         """See `Watcher.tick`."""
@@ -189,9 +189,7 @@ def shown(line: str) -> str:
     return _CONTROL.sub("", line).rstrip()
 
 
-def choose_board(
-    stream: TextIO, titles: Sequence[str], *, is_silent: bool, terminal: str
-) -> Board:
+def choose_board(stream: TextIO, titles: Sequence[str], *, is_silent: bool, terminal: str) -> Board:
     """Return the implementation that fits the stream.
 
     Args:

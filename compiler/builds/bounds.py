@@ -5,6 +5,7 @@ The keys mean what they mean in a channel's policy. Runs nothing, opens no file.
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry.records import GateFigure
@@ -89,9 +90,10 @@ def _values(
     return numbers if len(numbers) == len(compared) else None
 
 
-def _is_number(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]  # it is a number
+def _is_number(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value)
 
 
 def _holds(values: list[float] | None, bound: float, is_cosine: bool) -> bool:

@@ -28,8 +28,9 @@ from infinity_v3.compiler.builds.values import (
     read_text,
     read_version,
 )
-from infinity_v3.compiler.checkpoint import PATH_PREFIXES
+from infinity_v3.compiler.checkpoint import PATH_PREFIXES, check_source
 from infinity_v3.compiler.config_sources import type_name, typed_value
+from infinity_v3.compiler.cpu_targets import CPU_TARGETS
 from infinity_v3.compiler.options import Option, RawValue, compile_options, convert
 from infinity_v3.compiler.request import CompileRequest
 
@@ -110,9 +111,29 @@ def select_models(file: BuildFile, names: Iterable[str]) -> tuple[ModelEntry, ..
     return tuple(entry for entry in file.models if not wanted or entry.name in wanted)
 
 
+def check_entries(entries: Iterable[ModelEntry]) -> None:
+    """Refuse what can be seen to be wrong without a network: checkpoints and names of targets.
+
+    Raises:
+        UsageError: names the file, the entry and the key at fault.
+    """
+    known = {target.name for target in CPU_TARGETS}
+    for entry in entries:
+        try:
+            check_source(entry.request)
+        except UsageError as error:
+            raise UsageError(f"{entry.place}: checkpoint: {error}") from error
+        for name in entry.request.targets:
+            if name not in known:
+                raise UsageError(
+                    f"{entry.place}: target: unknown target {name!a}{nearest(name, known)}"
+                )
+
+
 def registry_location(text: str, folder: Path) -> str:
     """Return a location with a directory in it made relative to `folder`; URLs stay."""
-    return text if "://" in text else str(folder / Path(text).expanduser())
+    is_url = "://" in text or text.startswith("file:")
+    return text if is_url else str(folder / Path(text).expanduser())
 
 
 def _read_toml(path: Path) -> dict[str, object]:

@@ -111,9 +111,7 @@ def _steps(
 def _obtain(plan: ModelPlan, settings: JobSettings) -> Generator[Command, Ended, None]:
     if plan.elsewhere is not None and settings.registry is not None:
         yield from _run(
-            pull_command(
-                plan.entry.name, plan.elsewhere, registry=settings.registry, out=plan.out
-            )
+            pull_command(plan.entry.name, plan.elsewhere, registry=settings.registry, out=plan.out)
         )
         return
     yield from _run(

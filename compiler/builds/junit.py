@@ -15,9 +15,7 @@ from infinity_v3.compiler.builds.outcome import Outcome, Result
 
 SUITES_NAME = "infinity-compile build"
 BUILD_CASE = "build"
-_NOT_XML = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]"
-)
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 """What XML 1.0 cannot hold, not even escaped."""
 _GATE_FAILED = 4
 _REFUSED = 3
@@ -39,7 +37,7 @@ def junit_xml(outcomes: Sequence[Outcome], now: datetime | None = None) -> bytes
 
 
 def xml_text(text: str) -> str:
-    """Return a text with what XML cannot hold replaced, e.g. an escape by "\\x1b"."""
+    """Return a text in which what XML cannot hold is written as Python escapes it."""
     return _NOT_XML.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

@@ -74,6 +74,10 @@ class Outcome:
         """Name and version, as a reference is written."""
         return f"{self.name}=={self.version}"
 
+    def __str__(self) -> str:
+        """The result, and why where there is a why."""
+        return f"{self.result.value}: {self.message}" if self.message else self.result.value
+
     @property
     def is_bad(self) -> bool:
         """Whether the run has to say so with its exit code."""

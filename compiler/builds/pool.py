@@ -58,8 +58,8 @@ class Watcher(Protocol):
     def said(self, job: int, line: str) -> None:
         """It wrote a line to its stderr."""
 
-    def ended(self, job: int) -> None:
-        """The job is over; its result is there."""
+    def ended(self, job: int, result: object) -> None:
+        """The job is over; its result is shown as `str` has it."""
 
     def tick(self) -> None:
         """Some time has passed."""
@@ -123,7 +123,7 @@ class JobPool(Generic[T]):
             command = next(job) if ended is None else job.send(ended)
         except StopIteration as end:
             self.results[number] = end.value
-            self._watcher.ended(number)
+            self._watcher.ended(number, end.value)
             return
         child = _Child(number, command, self._environment)
         # Known before anything else can fail, so that nobody forgets to end it.

@@ -72,9 +72,7 @@ def promotions(outcomes: Sequence[Outcome], registry: str | None) -> Iterator[tu
             )
 
 
-def table(
-    rows: Sequence[Sequence[str]], columns: Sequence[str] = _COLUMNS
-) -> Iterator[str]:
+def table(rows: Sequence[Sequence[str]], columns: Sequence[str] = _COLUMNS) -> Iterator[str]:
     """The lines of a table under its headings; sizes and seconds stand on the right."""
     widths = [max(len(line[i]) for line in (columns, *rows)) for i in range(len(columns))]
     for line in (columns, *rows):

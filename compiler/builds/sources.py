@@ -48,20 +48,25 @@ def read_source(entry: ModelEntry, progress: Progress) -> SourceState:
     """
     check_source(entry.request)
     path = Path(entry.request.checkpoint)
-    if path.is_dir():
-        with os_errors_as_run_failed("read", path):
-            names = find_files(path).read
-            files = _hash(path, names, entry.name, progress)
-        state = SourceState(
-            repository=LOCAL_REPOSITORY,
-            revision=None,
-            files=files,
-            license=read_license(path / README),
-        )
-    else:
-        state, files = _read_hub(entry, progress)
+    state, files = (
+        _read_folder(entry, path, progress) if path.is_dir() else _read_hub(entry, progress)
+    )
     _check_expected(entry, files)
     return state
+
+
+def _read_folder(
+    entry: ModelEntry, path: Path, progress: Progress
+) -> tuple[SourceState, Mapping[str, str]]:
+    with os_errors_as_run_failed("read", path):
+        files = _hash(path, find_files(path).read, entry.name, progress)
+    state = SourceState(
+        repository=LOCAL_REPOSITORY,
+        revision=None,
+        files=files,
+        license=read_license(path / README),
+    )
+    return state, files
 
 
 def _read_hub(entry: ModelEntry, progress: Progress) -> tuple[SourceState, Mapping[str, str]]:
@@ -118,8 +123,8 @@ def _check_expected(entry: ModelEntry, found: Mapping[str, str]) -> None:
     for file, digest in entry.expected_files.items():
         if file not in found:
             raise RefusedError(
-                f"{entry.place}: expect: {file}: expected a file of {entry.request.checkpoint} that "
-                "a compile reads, found none of that name"
+                f"{entry.place}: expect: {file}: expected a file that a compile reads of "
+                f"{entry.request.checkpoint}, found none of that name"
             )
         if found[file] != digest:
             raise RefusedError(

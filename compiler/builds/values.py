@@ -129,10 +129,11 @@ def _read_cosine(value: object, where: str) -> float:
 
 
 def _read_bound(value: object, where: str) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type,operator]  # a number
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{where}: expected a number from 0, found {_found(value)}")
-    return float(value)  # type: ignore[arg-type]  # a number
+    if not math.isfinite(value) or value < 0:
+        raise UsageError(f"{where}: expected a number from 0, found {value}")
+    return float(value)
 
 
 def _read_names(value: object, where: str) -> tuple[str, ...]:
