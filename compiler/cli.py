@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from infinity_v3.artifacts.errors import UsageError
-from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.builds.command import build
 from infinity_v3.compiler.catalog_command import catalog
+from infinity_v3.compiler.command_group import CommandGroup, json_option
 from infinity_v3.compiler.commands import (
     ModelArguments,
     run_inspect,
@@ -21,25 +21,11 @@ from infinity_v3.compiler.config_sources import CONFIG_ENV
 from infinity_v3.compiler.exits import run_to_exit_code
 from infinity_v3.compiler.options import compile_options
 from infinity_v3.compiler.provenance import tool_version
+from infinity_v3.compiler.registry.group import registry
 from infinity_v3.compiler.tune_command import tune
 
 PROGRAM = "infinity-compile"
 _Command = Callable[..., None]
-
-
-class CommandGroup(click.Group):
-    """A group whose unknown command names the nearest one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of `args`, or fail with the nearest name."""
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            known = self.list_commands(ctx)
-            ctx.fail(
-                f"no such command: {args[0]}{nearest(args[0], known)}; commands: {', '.join(known)}"
-            )
-        return super().resolve_command(ctx, args)
 
 
 def request_options(command: _Command) -> _Command:
@@ -56,12 +42,6 @@ def request_options(command: _Command) -> _Command:
             help=f"{option.help} [env: {option.env}]",
         )(command)
     return command
-
-
-def json_option(command: _Command) -> _Command:
-    """Give a command `--json`."""
-    help_text = "Print one JSON document on stdout, for programs, and no progress."
-    return click.option("--json", "is_json", is_flag=True, help=help_text)(command)
 
 
 @click.group(
@@ -139,6 +119,7 @@ def targets(is_json: bool) -> None:
 
 cli.add_command(build)
 cli.add_command(catalog)
+cli.add_command(registry)
 cli.add_command(tune)
 
 

@@ -31,6 +31,8 @@ CONFIG_ENV = env_name("config")
 COMPILE_TABLE = "compile"
 # Tables of the sibling programs, so that one file may serve them all.
 SIBLING_TABLES = frozenset({"cli", "model", "serve"})
+# Read by the commands on registries and by the server.
+SHARED_KEYS = frozenset({"registry"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +127,20 @@ def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _values_of_file(path: Path) -> dict[str, object]:
-    document = _read_toml(path)
+    document = read_toml(path)
     table = document.pop(COMPILE_TABLE, {})
     if not isinstance(table, dict):
         raise UsageError(f"{path}: {COMPILE_TABLE}: expected a table, found {type_name(table)}")
-    top = {key: value for key, value in document.items() if key not in SIBLING_TABLES}
+    top = {key: value for key, value in document.items() if key not in SIBLING_TABLES | SHARED_KEYS}
     return _values_of_table(top, f"{path}:") | _values_of_table(table, f"{path}: [compile]")
 
 
-def _read_toml(path: Path) -> dict[str, object]:
+def read_toml(path: Path) -> dict[str, object]:
+    """Read a configuration file.
+
+    Raises:
+        UsageError: it cannot be read, or is no TOML.
+    """
     try:
         return dict(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

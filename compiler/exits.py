@@ -19,11 +19,16 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
-def run_to_exit_code(command: Callable[[], None]) -> int:
-    """Run a command to its end.
+class VerdictError(Exception):
+    """Ends a command whose results are a verdict: they are printed, and the code is the error's."""
 
-    What it writes to stdout appears when it has returned, or has ended in an `InfinityError`, which
-    may follow a report of what failed.
+    def __init__(self, error: InfinityError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def run_to_exit_code(command: Callable[[], None]) -> int:
+    """Run a command to its end; what it writes to stdout appears when it has returned.
 
     Returns:
         0 when it returned; the error's own code for an `InfinityError`; 130 after Ctrl-C and 128 +
@@ -36,7 +41,7 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
         return _fail("standard output is closed; redirect it, if only to /dev/null", EXIT_FAILED)
     try:
         with signals_as_exceptions():
-            _run_and_write(command)
+            _run_and_print(command)
     except InfinityError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, TerminatedError) as error:
@@ -53,6 +58,19 @@ def run_to_exit_code(command: Callable[[], None]) -> int:
     return 0
 
 
+def _run_and_print(command: Callable[[], None]) -> None:
+    results = io.StringIO()
+    verdict: VerdictError | None = None
+    try:
+        with redirect_stdout(results):
+            command()
+    except VerdictError as error:
+        verdict = error
+    _write_results(results.getvalue())
+    if verdict is not None:
+        raise verdict.error
+
+
 def describe_os_error(error: OSError) -> str:
     """Return one sentence that names the file, what failed and, where known, what to do."""
     if isinstance(error, BrokenPipeError):
@@ -62,17 +80,6 @@ def describe_os_error(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{where}{reason}; free some space there"
     return f"{where}{reason}"
-
-
-def _run_and_write(command: Callable[[], None]) -> None:
-    results = io.StringIO()
-    try:
-        with redirect_stdout(results):
-            command()
-    except InfinityError:
-        _write_results(results.getvalue())
-        raise
-    _write_results(results.getvalue())
 
 
 def _write_results(text: str) -> None:

@@ -1,10 +1,8 @@
 """`infinity-compile build`: its arguments, and what it prints."""
 
-import json
 import os
 import secrets
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.compiler.command_group import json_option
+from infinity_v3.compiler.exits import VerdictError
+from infinity_v3.compiler.registry.keys import sign_key_option
+from infinity_v3.compiler.registry.output import print_result
+from infinity_v3.compiler.registry.place import REGISTRY_ENV
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.builds.entry import BuildFile, ModelEntry
     from infinity_v3.compiler.builds.outcome import Outcome
-
-REGISTRY_ENV = "INFINITY_REGISTRY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class BuildArguments:
     registry: str | None
     out: Path | None
     junit: Path | None
+    sign_key: Path | None
     is_check: bool
     is_fail_fast: bool
     is_json: bool
@@ -63,6 +65,7 @@ class BuildArguments:
     help="Folder of the artifacts, each in NAME/VERSION. [default: `out` of the file, else "
     "artifacts beside it]",
 )
+@sign_key_option("Sign the versions that are pushed with this Ed25519 key.")
 @click.option(
     "--junit",
     type=click.Path(path_type=Path),
@@ -76,9 +79,7 @@ class BuildArguments:
     is_flag=True,
     help="Stop at the first model that fails. [default: build the others all the same]",
 )
-@click.option(
-    "--json", "is_json", is_flag=True, help="Print one JSON document on stdout, and no progress."
-)
+@json_option
 def build(**given: object) -> None:
     """Build every model of FILE.toml that is not there yet, and push it to the registry.
 
@@ -93,8 +94,8 @@ def run_build(arguments: BuildArguments) -> None:
     """Build the models of a file and print how each ended.
 
     Raises:
-        InfinityError: the worst failure of any model, when everything was printed; or the file is
-            wrong, and nothing was built.
+        VerdictError: some model failed; everything was printed.
+        InfinityError: the file or the registry is wrong, and nothing was built.
     """
     from infinity_v3.compiler.builds.build_file import read_build_file, select_models
 
@@ -108,14 +109,14 @@ def run_build(arguments: BuildArguments) -> None:
     from infinity_v3.compiler.builds.outcome import worst_error
     from infinity_v3.compiler.builds.report import summary_json, summary_text
 
-    _print(
+    print_result(
         summary_json(outcomes, file.registry),
         summary_text(outcomes, file.registry),
         is_json=arguments.is_json,
     )
     error = worst_error(outcomes)
     if error is not None:
-        raise error
+        raise VerdictError(error)
 
 
 def _overridden(file: "BuildFile", arguments: BuildArguments) -> "BuildFile":
@@ -136,7 +137,11 @@ def _run(
     run = BuildRun(
         file,
         entries,
-        RunSettings(is_fail_fast=arguments.is_fail_fast, is_silent=arguments.is_json),
+        RunSettings(
+            is_fail_fast=arguments.is_fail_fast,
+            is_silent=arguments.is_json,
+            sign_key=arguments.sign_key,
+        ),
     )
     try:
         run.run()
@@ -169,8 +174,4 @@ def _print_check(file: "BuildFile", entries: "Sequence[ModelEntry]", *, is_json:
     from infinity_v3.compiler.builds.report import check_json, check_text
 
     check_entries(entries)
-    _print(check_json(file, entries), check_text(file, entries), is_json=is_json)
-
-
-def _print(document: Mapping[str, object], text: str, *, is_json: bool) -> None:
-    sys.stdout.write(json.dumps(document) + "\n" if is_json else text)
+    print_result(check_json(file, entries), check_text(file, entries), is_json=is_json)

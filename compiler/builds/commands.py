@@ -47,10 +47,14 @@ def pull_command(name: str, version: str, *, registry: str, out: Path) -> Comman
     return Command(step="pull", arguments=(*PROGRAM, *words))
 
 
-def push_command(version: str, *, registry: str, artifact: Path) -> Command:
-    """Put an artifact into the registry."""
-    words = ("registry", "push", f"--registry={registry}", f"--version={version}", "--")
-    return Command(step="push", arguments=(*PROGRAM, *words, str(artifact)))
+def push_command(
+    version: str, *, registry: str, artifact: Path, sign_key: Path | None = None
+) -> Command:
+    """Put an artifact into the registry, signed where there is a key."""
+    words = ["registry", "push", f"--registry={registry}", f"--version={version}"]
+    if sign_key is not None:
+        words.append(f"--sign-key={sign_key.absolute()}")
+    return Command(step="push", arguments=(*PROGRAM, *words, "--", str(artifact)))
 
 
 def flag_words(key: str, raw: RawValue) -> tuple[str, ...]:

@@ -26,10 +26,12 @@ class JobSettings:
     Attributes:
         registry: where artifacts are pushed; None = nowhere.
         threads: of each compile.
+        sign_key: private key that signs what is pushed; None = pushed unsigned.
     """
 
     registry: str | None
     threads: int
+    sign_key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,14 @@ def _steps(
     known.append(replace(outcome, gates=gates))
     _check_gates(gates)
     if settings.registry is not None and plan.published is None:
-        yield from _run(push_command(plan.version, registry=settings.registry, artifact=plan.out))
+        yield from _run(
+            push_command(
+                plan.version,
+                registry=settings.registry,
+                artifact=plan.out,
+                sign_key=settings.sign_key,
+            )
+        )
     known.append(replace(known[-1], result=Result.BUILT if is_built else Result.SKIPPED))
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from infinity_v3.artifacts.errors import InfinityError
 from infinity_v3.artifacts.registry.open_registry import open_registry
@@ -22,10 +23,17 @@ NOT_BEGUN = "not begun, or cut short: the run ended before"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """How a build is run; `is_silent` shows nothing on stderr."""
+    """How a build is run.
+
+    Attributes:
+        is_fail_fast: stop at the first model that fails.
+        is_silent: show nothing on stderr.
+        sign_key: private key for what is pushed.
+    """
 
     is_fail_fast: bool
     is_silent: bool
+    sign_key: Path | None = None
 
 
 class BuildRun:
@@ -83,7 +91,11 @@ class BuildRun:
     def _run_plans(self) -> None:
         numbers = list(self._plans)
         plans = [self._plans[number] for number in numbers]
-        settings = JobSettings(registry=self._file.registry, threads=self._threads(plans))
+        settings = JobSettings(
+            registry=self._file.registry,
+            threads=self._threads(plans),
+            sign_key=self._settings.sign_key,
+        )
         board = choose_board(
             sys.stderr,
             [plan.title for plan in plans],

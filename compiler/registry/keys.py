@@ -1,0 +1,57 @@
+"""Options that name key files. The library that reads them is loaded where one is given."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from infinity_v3.artifacts.registry.signing import SignatureVerifier, Signer
+
+_Command = Callable[..., None]
+_KEY_FILE = click.Path(path_type=Path)
+
+
+def sign_key_option(help_text: str) -> Callable[[_Command], _Command]:
+    """`--sign-key FILE`."""
+    return click.option("--sign-key", type=_KEY_FILE, metavar="PRIVATE.pem", help=help_text)
+
+
+def trusted_keys_option(
+    help_text: str, *, is_required: bool = False
+) -> Callable[[_Command], _Command]:
+    """`--key PUBLIC.pem`, repeatable."""
+    return click.option(
+        "--key",
+        "keys",
+        type=_KEY_FILE,
+        metavar="PUBLIC.pem",
+        multiple=True,
+        required=is_required,
+        help=help_text,
+    )
+
+
+def signer_of(path: Path | None) -> Signer | None:
+    """Read the private key of `--sign-key`, where it was given.
+
+    Raises:
+        UsageError: it holds no such key.
+    """
+    if path is None:
+        return None
+    from infinity_v3.artifacts.registry.ed25519 import read_signer
+
+    return read_signer(path)
+
+
+def verifier_of(paths: Sequence[Path]) -> SignatureVerifier | None:
+    """Read the public keys of `--key`, None where none was given.
+
+    Raises:
+        UsageError: a file holds no such key.
+    """
+    if not paths:
+        return None
+    from infinity_v3.artifacts.registry.ed25519 import read_verifier
+
+    return read_verifier(paths)
