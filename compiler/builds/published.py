@@ -58,7 +58,7 @@ def _same(
     if found != key:
         inputs = "no build key" if found is None else f"build key {found[:12]}"
         raise RefusedError(
-            f"{name}=={version}: {registry.location} has this version with {inputs}, the build "
+            f"{registry.location} has {name}=={version} with {inputs}, the build "
             f"file makes {key[:12]}; published versions never change: raise the version, or put "
             "{key} into it"
         )
