@@ -101,7 +101,7 @@ def open_checkpoint(request: CompileRequest, progress: Progress) -> Checkpoint:
         repository=location.repository,
         revision=location.revision,
         files=_hash_files(location.path, files.read, progress),
-        license=_read_license(location.path / README),
+        license=read_license(location.path / README),
         weight_files=files.weights,
         tensors=tensors,
         num_parameters=_count_parameters(tensors.values()),
@@ -231,7 +231,7 @@ def _hash_file(path: Path, stage: Stage) -> str:
     return digest.hexdigest()
 
 
-def _read_license(readme: Path) -> str | None:
+def read_license(readme: Path) -> str | None:
     """Return the `license` of the YAML block in front of a model card."""
     try:
         lines = readme.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.compiler.builds.command import build
 from infinity_v3.compiler.catalog_command import catalog
 from infinity_v3.compiler.command_group import CommandGroup, json_option
 from infinity_v3.compiler.commands import (
@@ -143,6 +144,7 @@ def targets(is_json: bool) -> None:
     run_targets(is_json=is_json)
 
 
+cli.add_command(build)
 cli.add_command(catalog)
 cli.add_command(merge)
 cli.add_command(registry)

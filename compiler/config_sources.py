@@ -130,7 +130,7 @@ def _values_of_file(path: Path) -> dict[str, object]:
     document = read_toml(path)
     table = document.pop(COMPILE_TABLE, {})
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: {COMPILE_TABLE}: expected a table, found {_type_name(table)}")
+        raise UsageError(f"{path}: {COMPILE_TABLE}: expected a table, found {type_name(table)}")
     top = {key: value for key, value in document.items() if key not in SIBLING_TABLES | SHARED_KEYS}
     return _values_of_table(top, f"{path}:") | _values_of_table(table, f"{path}: [compile]")
 
@@ -160,15 +160,19 @@ def _values_of_table(table: Mapping[str, object], prefix: str) -> dict[str, obje
         if key not in options:
             raise UsageError(f"{where}: unknown key{nearest(key, options)}")
         option = options[key]
-        values[option.field] = convert(option, _typed(option, value, where), where)
+        values[option.field] = convert(option, typed_value(option, value, where), where)
     return values
 
 
-def _typed(option: Option, value: object, where: str) -> RawValue:
-    """Check a TOML value's type; one string stands for an array of one."""
+def typed_value(option: Option, value: object, where: str) -> RawValue:
+    """Check a TOML value's type; one string stands for an array of one.
+
+    Raises:
+        UsageError: it is of another type; begins with `where`.
+    """
     typed = _READERS[option.value_type](value)
     if typed is None:
-        raise UsageError(f"{where}: expected {option.value_type.value}, found {_type_name(value)}")
+        raise UsageError(f"{where}: expected {option.value_type.value}, found {type_name(value)}")
     return typed
 
 
@@ -206,7 +210,8 @@ _READERS: Mapping[ValueType, Callable[[object], RawValue | None]] = {
 }
 
 
-def _type_name(value: object) -> str:
+def type_name(value: object) -> str:
+    """Say in words what a TOML value is."""
     # bool before int: a bool is an int.
     names = (
         (bool, "a boolean"),
@@ -220,5 +225,5 @@ def _type_name(value: object) -> str:
             return name
     if isinstance(value, list):
         odd = next((item for item in value if not isinstance(item, str)), None)
-        return "an array" if odd is None else f"an array that holds {_type_name(odd)}"
+        return "an array" if odd is None else f"an array that holds {type_name(odd)}"
     return "a date or time"

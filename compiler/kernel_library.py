@@ -80,14 +80,15 @@ def build_kernel_library(target: CpuTarget, torch_root: Path, cache: Path) -> Ke
     Raises:
         RunFailedError: the compiler failed; the message ends with its last lines.
     """
-    digest = _digest(target)
+    digest = kernel_digest(target)
     library = KernelLibrary(path=cache / digest / f"libinfinity-kernels-{digest}.so", digest=digest)
     if not library.path.exists():
         _compile(target, library, torch_root)
     return library
 
 
-def _digest(target: CpuTarget) -> str:
+def kernel_digest(target: CpuTarget) -> str:
+    """Return the 12 hex digits that name a library: of its sources, flags and compiler."""
     sources = resources.files("infinity_v3.compiler.kernels")
     hasher = hashlib.sha256(KERNEL_ABI.encode())
     for name in (*_HEADERS, *_SOURCES):

@@ -16,7 +16,8 @@ from infinity_v3.model_specs.hub_config import read_hub_config
 from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.registry import match
 
-_WITHOUT_WEIGHTS = tuple(name for name in HUB_PATTERNS if not name.endswith(".safetensors"))
+WITHOUT_WEIGHTS = tuple(name for name in HUB_PATTERNS if not name.endswith(".safetensors"))
+"""What of a hub id is fetched to find out whether it can be compiled, and which commit it is."""
 
 
 def preflight(request: CompileRequest) -> None:
@@ -55,7 +56,7 @@ def check_configuration(request: CompileRequest) -> None:
     check_source(request)
     path = Path(request.checkpoint).expanduser()
     if not path.is_dir():
-        patterns = HUB_PATTERNS if is_hub_offline() else _WITHOUT_WEIGHTS
+        patterns = HUB_PATTERNS if is_hub_offline() else WITHOUT_WEIGHTS
         path = fetch_snapshot(request.checkpoint, request.revision, patterns).path
     config = read_hub_config(path.resolve())
     resolve_kind(config, match(config), request.asked_kind, None)

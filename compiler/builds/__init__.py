@@ -1,1 +1,1 @@
-"""Lists of models compiled in one run, as a CI job does it."""
+"""`infinity-compile build`: every model of a file, in parallel, and only what is not there yet."""

@@ -1,0 +1,80 @@
+"""Asks a registry which of its versions were built from which inputs. Writes nothing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.manifest import Manifest
+from infinity_v3.artifacts.registry.records import VersionRecord
+from infinity_v3.artifacts.registry.registry import Registry
+from infinity_v3.compiler.builds.build_key import key_of_build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBuild:
+    """A version of a registry with what its build.json says; `build` is {} where it has none."""
+
+    version: str
+    artifact_id: str
+    manifest: Manifest
+    build: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a registry has of one name and build key.
+
+    Attributes:
+        same: the version that is asked for, built from the same inputs.
+        elsewhere: another version that was built from them.
+    """
+
+    same: PublishedBuild | None = None
+    elsewhere: str | None = None
+
+
+def find_published(registry: Registry, name: str, version: str, key: str) -> Published:
+    """Look for a version, then for any version with the build key, newest first.
+
+    Raises:
+        RefusedError: the version was built from other inputs, or a record cannot be trusted.
+        RunFailedError: the registry cannot be read.
+    """
+    records = registry.versions(name)
+    if version in records:
+        return Published(same=_same(registry, name, version, records[version], key))
+    for other, record in reversed(records.items()):
+        if key_of_build(_build_json(registry, record)) == key:
+            return Published(elsewhere=other)
+    return Published()
+
+
+def _same(
+    registry: Registry, name: str, version: str, record: VersionRecord, key: str
+) -> PublishedBuild:
+    build = _build_json(registry, record)
+    found = key_of_build(build)
+    if found != key:
+        inputs = "no build key" if found is None else f"build key {found[:12]}"
+        raise RefusedError(
+            f"{registry.location} has {name}=={version} with {inputs}, the build "
+            f"file makes {key[:12]}; published versions never change: raise the version, or put "
+            "{key} into it"
+        )
+    return PublishedBuild(
+        version=version,
+        artifact_id=record.id,
+        manifest=registry.manifest(record.id),
+        build=build,
+    )
+
+
+def _build_json(registry: Registry, record: VersionRecord) -> Mapping[str, object]:
+    if record.build is None:
+        return {}
+    try:
+        document = json.loads(registry.document(record.build))
+    except (ValueError, RecursionError):
+        return {}  # nobody's build, then: it says nothing of inputs
+    return document if isinstance(document, dict) else {}
