@@ -36,6 +36,8 @@ class TargetProfile:
     """Tokens up to which waiting inputs are gathered into one batch."""
     num_threads: int | None = None
     """OpenMP team of one engine call."""
+    num_replicas: int | None = field(default=None, metadata={"is_optional": True})
+    """Engine calls at the same time, each with such a team. Profiles of older releases lack it."""
     spin_count: int | None = None
     """How often an idle thread of that team looks for work before it sleeps."""
     tokens_per_s: float | None = None
@@ -129,7 +131,14 @@ def write_profile(root: Path, profile: Profile) -> None:
 
 
 def _check_positive(facts: TargetProfile, at: Location) -> None:
-    for key in ("fill_tokens", "num_threads", "spin_count", "tokens_per_s", "startup_s"):
+    for key in (
+        "fill_tokens",
+        "num_threads",
+        "num_replicas",
+        "spin_count",
+        "tokens_per_s",
+        "startup_s",
+    ):
         value = getattr(facts, key)
         if value is not None and value <= 0:
             raise at.key(key).refuse(f"expected a positive number, found {show(value)}; {_REMEDY}")

@@ -10,7 +10,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from functools import cache
 from typing import TypeVar
@@ -127,8 +127,9 @@ def to_json(value: object) -> object:
     """Turn dataclasses, enums, tuples and mappings into what `json` can write."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.key: to_json(field.coerce(getattr(value, field.name)))
+            field.key: to_json(field.coerce(found))
             for field in _fields_of(type(value))
+            if (found := getattr(value, field.name)) is not None or not field.is_optional
         }
     if isinstance(value, Enum):
         return value.value
@@ -148,15 +149,21 @@ def from_json(value: object, cls: type[T], at: Location) -> T:
     return typing.cast(T, _decode(value, cls, at))
 
 
-def check_keys(value: object, expected: Iterable[str], at: Location) -> JsonObject:
-    """Return `value` as an object that holds exactly the `expected` keys."""
+def check_keys(
+    value: object, expected: Iterable[str], at: Location, *, optional: Collection[str] = ()
+) -> JsonObject:
+    """Return `value` as an object that holds exactly the `expected` keys.
+
+    Args:
+        optional: those of them that may be missing.
+    """
     found = check_object(value, at)
     names = tuple(expected)
     for name in found:
         if name not in names:
             raise at.key(name).refuse(f"unknown key; known here: {', '.join(names)}")
     for name in names:
-        if name not in found:
+        if name not in found and name not in optional:
             raise at.key(name).refuse("missing key")
     return found
 
@@ -175,6 +182,7 @@ class _Field:
     name: str
     key: str
     annotation: object
+    is_optional: bool
 
     def coerce(self, value: object) -> object:
         """Write 1 in a float field as 1.0, so that equal values have equal bytes."""
@@ -186,7 +194,12 @@ class _Field:
 def _fields_of(cls: type) -> tuple[_Field, ...]:
     hints = typing.get_type_hints(cls)
     return tuple(
-        _Field(field.name, field.metadata.get("key", field.name), hints[field.name])
+        _Field(
+            field.name,
+            field.metadata.get("key", field.name),
+            hints[field.name],
+            bool(field.metadata.get("is_optional", False)),
+        )
         for field in dataclasses.fields(cls)
     )
 
@@ -253,10 +266,11 @@ def _decode_enum(value: object, cls: type[Enum], at: Location) -> Enum:
 
 def _decode_dataclass(value: object, cls: type, at: Location) -> object:
     fields = _fields_of(cls)
-    found = check_keys(value, (field.key for field in fields), at)
+    optional = {field.key for field in fields if field.is_optional}
+    found = check_keys(value, (field.key for field in fields), at, optional=optional)
     return cls(
         **{
-            field.name: _decode(found[field.key], field.annotation, at.key(field.key))
+            field.name: _decode(found.get(field.key), field.annotation, at.key(field.key))
             for field in fields
         }
     )

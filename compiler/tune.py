@@ -1,7 +1,7 @@
 """Measures one target of an artifact on this host, and has the profile say what was found.
 
-Every number of threads, and every wait of idle threads, is measured in a process of its own. They
-take turns, round by round, so that a machine that slows down slows all of them.
+Every number of threads and of replicas, and every wait of idle threads, is measured in a process of
+its own. They take turns, round by round, so that a machine that slows down slows all of them.
 """
 
 import json
@@ -12,6 +12,8 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.host import detect_host
@@ -20,14 +22,16 @@ from infinity_v3.artifacts.profile import Profile, read_profile, write_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import DeviceChoice, TargetRequest, select_target
 from infinity_v3.compiler.progress import Progress, Stage
-from infinity_v3.compiler.tune_server import TunedServer, quantile_s, running_server
+from infinity_v3.compiler.tune_server import quantile_s, running_server
 from infinity_v3.compiler.tuning import (
     TEXT_TOKENS,
     EngineSpeed,
+    ReplicaSpeed,
     ServedSpeed,
     TuneReport,
     TuneSettings,
     choose_engine,
+    choose_replicas,
     choose_served,
     profile_of,
 )
@@ -38,6 +42,18 @@ SPIN_COUNTS = (1_000, 3_000, 10_000, 50_000, 300_000)
 """The last one is the OpenMP library's own."""
 NUM_CLIENTS = 32
 TEXT = "the quick brown fox jumps over the lazy dog"
+_Key = TypeVar("_Key", int, tuple[int, int])
+_Variant = tuple[Sequence[str], Mapping[str, str]]
+"""Options and variables of a server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replies:
+    """What one server answered: seconds of replies to one client, requests/s with many."""
+
+    startup_s: float
+    alone_s: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
 
 
 def tune_artifact(artifact: Artifact, settings: TuneSettings, progress: Progress) -> TuneReport:
@@ -64,13 +80,23 @@ def _tune(
     total = settings.num_rounds * len(threads) * len(sizes)
     with progress.stage(f"{target.name}: engine", total) as stage:
         engines = _measure_engines(artifact, target, settings, stage)
-    engine = choose_engine(engines)
+    shares = cpu_shares(detect_host().num_cpus, choose_engine(engines).num_threads)
+    with progress.stage(f"{target.name}: replicas", settings.num_rounds * len(shares)) as stage:
+        replicas = _measure_replicas(artifact, settings, shares, stage)
+    chosen = choose_replicas(replicas)
     # One thread waits for nobody, whatever the count.
-    counts = SPIN_COUNTS if engine.num_threads > 1 else SPIN_COUNTS[:1]
+    counts = SPIN_COUNTS if chosen.num_threads > 1 else SPIN_COUNTS[:1]
     with progress.stage(f"{target.name}: server", settings.num_rounds * len(counts)) as stage:
-        servers = _measure_servers(artifact, settings, engine.num_threads, counts, stage)
-    profile = profile_of(engine, choose_served(servers), latency_bound_s=settings.latency_bound_s)
-    return TuneReport(target=target.name, engines=engines, servers=servers, profile=profile)
+        servers = _measure_servers(artifact, settings, chosen, counts, stage)
+    profile = profile_of(
+        next(engine for engine in engines if engine.num_threads == chosen.num_threads),
+        choose_served(servers),
+        num_replicas=chosen.num_replicas,
+        latency_bound_s=settings.latency_bound_s,
+    )
+    return TuneReport(
+        target=target.name, engines=engines, replicas=replicas, servers=servers, profile=profile
+    )
 
 
 def thread_counts(num_cpus: int) -> tuple[int, ...]:
@@ -79,6 +105,17 @@ def thread_counts(num_cpus: int) -> tuple[int, ...]:
     while counts[-1] > 1:
         counts.append(counts[-1] // 2)
     return tuple(reversed(counts))
+
+
+def cpu_shares(num_cpus: int, num_threads: int) -> tuple[tuple[int, int], ...]:
+    """Candidates (replicas, threads of each): one alone, and all CPUs shared out in teams.
+
+    Args:
+        num_cpus: of this process.
+        num_threads: what is best for a single replica.
+    """
+    teams = ((num_cpus // count, count) for count in reversed(thread_counts(num_cpus)))
+    return ((1, num_threads), *(team for team in teams if team[0] > 1))
 
 
 def batch_sizes(target: Target, manifest: Manifest) -> tuple[int, ...]:
@@ -162,46 +199,76 @@ class _EngineChild:
         return seconds
 
 
-def _measure_servers(
+def _measure_replicas(
     artifact: Artifact,
     settings: TuneSettings,
-    num_threads: int,
-    spin_counts: Sequence[int],
+    shares: Sequence[tuple[int, int]],
     stage: Stage,
-) -> tuple[ServedSpeed, ...]:
-    alone: dict[int, list[float]] = defaultdict(list)
-    rates: dict[int, list[float]] = defaultdict(list)
-    with ExitStack() as stack:
-        servers: dict[int, TunedServer] = {}
-        for count in spin_counts:
-            starting = running_server(
-                artifact.path,
-                _server_options(settings, num_threads),
-                {"GOMP_SPINCOUNT": str(count)},
-                question_of(artifact.manifest),
-            )
-            servers[count] = stack.enter_context(starting)
-        for _ in range(settings.num_rounds):
-            for count, one in servers.items():
-                alone[count] += one.ask(1, settings.server_s)
-                answered = one.ask(NUM_CLIENTS, settings.server_s)
-                rates[count].append(len(answered) / settings.server_s)
-                stage.advance()
+) -> tuple[ReplicaSpeed, ...]:
+    servers: dict[tuple[int, int], _Variant] = {
+        share: (_server_options(settings, *share), {}) for share in shares
+    }
     return tuple(
-        ServedSpeed(
-            spin_count=count,
-            p50_s=statistics.median(alone[count]),
-            p99_s=quantile_s(alone[count], 0.99),
-            requests_per_s=statistics.median(rates[count]),
-            startup_s=one.startup_s,
+        ReplicaSpeed(
+            num_replicas=share[0],
+            num_threads=share[1],
+            p50_s=statistics.median(found.alone_s),
+            requests_per_s=statistics.median(found.rates),
         )
-        for count, one in servers.items()
+        for share, found in _ask_in_turn(artifact, servers, settings, stage).items()
     )
 
 
-def _server_options(settings: TuneSettings, num_threads: int) -> tuple[str, ...]:
+def _measure_servers(
+    artifact: Artifact,
+    settings: TuneSettings,
+    chosen: ReplicaSpeed,
+    spin_counts: Sequence[int],
+    stage: Stage,
+) -> tuple[ServedSpeed, ...]:
+    options = _server_options(settings, chosen.num_replicas, chosen.num_threads)
+    servers: dict[int, _Variant] = {
+        count: (options, {"GOMP_SPINCOUNT": str(count)}) for count in spin_counts
+    }
+    return tuple(
+        ServedSpeed(
+            spin_count=count,
+            p50_s=statistics.median(found.alone_s),
+            p99_s=quantile_s(found.alone_s, 0.99),
+            requests_per_s=statistics.median(found.rates),
+            startup_s=found.startup_s,
+        )
+        for count, found in _ask_in_turn(artifact, servers, settings, stage).items()
+    )
+
+
+def _ask_in_turn(
+    artifact: Artifact,
+    variants: Mapping[_Key, _Variant],
+    settings: TuneSettings,
+    stage: Stage,
+) -> dict[_Key, _Replies]:
+    """Run a server of each variant, and ask them round by round."""
+    question = question_of(artifact.manifest)
+    with ExitStack() as stack:
+        servers = {
+            key: stack.enter_context(running_server(artifact.path, options, environ, question))
+            for key, (options, environ) in variants.items()
+        }
+        replies = {key: _Replies(startup_s=one.startup_s) for key, one in servers.items()}
+        for _ in range(settings.num_rounds):
+            for key, one in servers.items():
+                replies[key].alone_s.extend(one.ask(1, settings.server_s))
+                answered = one.ask(NUM_CLIENTS, settings.server_s)
+                replies[key].rates.append(len(answered) / settings.server_s)
+                stage.advance()
+    return replies
+
+
+def _server_options(settings: TuneSettings, num_replicas: int, num_threads: int) -> tuple[str, ...]:
     return (
         *("--torch-device", "cpu", "--dtype", settings.dtype.value),
+        *("--cpu-replicas", str(num_replicas)),
         *("--cpu-threads-per-replica", str(num_threads)),
         "--allow-shared-artifacts",
     )

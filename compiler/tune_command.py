@@ -58,10 +58,10 @@ def tune(  # one parameter per option
 ) -> None:
     """Measure ARTIFACT on this host, which should be idle, and record what serves it best.
 
-    Threads of an engine call, tokens of a batch, how long idle threads spin, throughput and
-    start-up time go to its profile.json, which servers read. The artifact's id stays the same.
-    ARTIFACT is a directory, or a reference into a registry, of which the copy in this user's cache
-    is measured.
+    Threads of an engine call, calls at the same time, tokens of a batch, how long idle threads
+    spin, throughput and start-up time go to its profile.json, which servers read. The artifact's
+    id stays the same. ARTIFACT is a directory, or a reference into a registry, of which the copy
+    in this user's cache is measured.
     """
     settings = TuneSettings(dtype=DtypeChoice(dtype), latency_bound_s=latency_bound_ms / _MS)
     progress = choose_progress(sys.stderr, is_silent=is_json, terminal=os.environ.get("TERM", ""))
@@ -93,7 +93,7 @@ def run_tune(path: Path, settings: TuneSettings, *, allow_shared: bool, is_json:
 
 
 def _lines(report: TuneReport) -> Iterator[str]:
-    """Two tables and the choice; what was chosen is marked."""
+    """Three tables and the choice; what was chosen is marked."""
     chosen = report.profile
     sizes = list(report.engines[0].seconds)
     yield f"{report.target}: tokens/s of one engine call, by tokens of its batch"
@@ -102,6 +102,15 @@ def _lines(report: TuneReport) -> Iterator[str]:
         mark = "*" if engine.num_threads == chosen.num_threads else " "
         rates = "".join(f"{engine.tokens_per_s[size]:>9.0f}" for size in sizes)
         yield f"{mark} {engine.num_threads:>7} {rates}"
+    yield "a server that runs so many engine calls at a time, each with so many threads"
+    yield "   replicas  threads   p50 ms  requests/s"
+    for shared in report.replicas:
+        shares = (shared.num_replicas, shared.num_threads)
+        mark = "*" if shares == (chosen.num_replicas or 1, chosen.num_threads) else " "
+        yield (
+            f"{mark} {shared.num_replicas:>9} {shared.num_threads:>8} {shared.p50_s * _MS:>8.2f} "
+            f"{shared.requests_per_s:>11.0f}"
+        )
     yield "a server whose idle threads look for work so often before they sleep"
     yield "      spins   p50 ms   p99 ms  requests/s"
     for server in report.servers:
@@ -112,6 +121,7 @@ def _lines(report: TuneReport) -> Iterator[str]:
         )
     spins = "" if chosen.spin_count is None else f", {chosen.spin_count} spins"
     yield (
-        f"recorded: threads {chosen.num_threads}, batches of {chosen.fill_tokens} tokens{spins}; "
+        f"recorded: replicas {chosen.num_replicas or 1}, threads {chosen.num_threads}, "
+        f"batches of {chosen.fill_tokens} tokens{spins}; "
         f"{chosen.tokens_per_s:.0f} tokens/s, ready in {chosen.startup_s} s"
     )

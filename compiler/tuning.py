@@ -1,12 +1,13 @@
 """What `infinity-compile tune` decides from what it measured. Knows nothing of how it measures.
 
-Three questions are answered one after another: how many threads an engine call gets, up to how many
-tokens a batch is filled, and how long idle threads spin.
+Four questions are answered one after another: how many threads an engine call gets if it is alone,
+whether more calls of fewer threads serve better, up to how many tokens a batch is filled, and how
+long idle threads spin.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log
+from math import exp, fsum, log, sqrt
 
 from infinity_v3.artifacts.profile import TargetProfile
 from infinity_v3.artifacts.target import DtypeChoice
@@ -37,6 +38,26 @@ class EngineSpeed:
     def tokens_per_s(self) -> Mapping[int, float]:
         """Throughput by tokens of a batch."""
         return {tokens: tokens / second for tokens, second in self.seconds.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSpeed:
+    """A server that runs so many engine calls at a time, each with so many threads.
+
+    Attributes:
+        p50_s: replies to one client.
+        requests_per_s: with many clients at once.
+    """
+
+    num_replicas: int
+    num_threads: int
+    p50_s: float
+    requests_per_s: float
+
+    @property
+    def score(self) -> float:
+        """A reply twice as soon is worth twice as many replies."""
+        return sqrt(self.requests_per_s / self.p50_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +102,7 @@ class TuneReport:
 
     target: str
     engines: tuple[EngineSpeed, ...]
+    replicas: tuple[ReplicaSpeed, ...]
     servers: tuple[ServedSpeed, ...]
     profile: TargetProfile
 
@@ -99,6 +121,18 @@ def choose_engine(speeds: Sequence[EngineSpeed]) -> EngineSpeed:
     return min(
         (speed for speed in speeds if means[speed.num_threads] >= enough),
         key=lambda speed: speed.num_threads,
+    )
+
+
+def choose_replicas(speeds: Sequence[ReplicaSpeed]) -> ReplicaSpeed:
+    """Take the best geometric mean of throughput and lone replies; of equals, the fewest replicas.
+
+    Args:
+        speeds: at least one.
+    """
+    enough = NEAR_BEST * max(speed.score for speed in speeds)
+    return min(
+        (speed for speed in speeds if speed.score >= enough), key=lambda speed: speed.num_replicas
     )
 
 
@@ -126,15 +160,24 @@ def choose_served(speeds: Sequence[ServedSpeed]) -> ServedSpeed:
 
 
 def profile_of(
-    engine: EngineSpeed, served: ServedSpeed, *, latency_bound_s: float
+    engine: EngineSpeed, served: ServedSpeed, *, num_replicas: int, latency_bound_s: float
 ) -> TargetProfile:
-    """Put the answers together."""
+    """Put the answers together.
+
+    Args:
+        engine: with the threads of one replica.
+        served: with all replicas.
+        num_replicas: as chosen; a single one is what servers run anyway.
+        latency_bound_s: longest engine call that a batch is filled for.
+    """
     fill_tokens = choose_fill_tokens(engine, latency_bound_s)
     return TargetProfile(
         fill_tokens=fill_tokens,
         num_threads=engine.num_threads,
+        num_replicas=num_replicas if num_replicas > 1 else None,
         # One thread tells nothing of how several should wait.
         spin_count=served.spin_count if engine.num_threads > 1 else None,
-        tokens_per_s=round(engine.tokens_per_s[fill_tokens], 1),
+        # Of all replicas: what they take from one another, memory bandwidth, is left out.
+        tokens_per_s=round(num_replicas * engine.tokens_per_s[fill_tokens], 1),
         startup_s=round(served.startup_s, 3),
     )

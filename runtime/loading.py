@@ -54,7 +54,8 @@ class LoadSettings:
         default_prompt_name: key of the artifact's prompt table; excludes `default_prompt`.
         num_threads: threads of one engine call; None = as measured, else all CPUs of this process,
             shared out among replicas.
-        num_replicas: engine calls at the same time; more than one are pinned to CPUs of their own.
+        num_replicas: engine calls at the same time, None = as measured, else 1; more than one are
+            pinned to CPUs of their own.
     """
 
     sizes: SizeSettings = field(default_factory=SizeSettings)
@@ -62,7 +63,7 @@ class LoadSettings:
     default_prompt: str | None = None
     default_prompt_name: str | None = None
     num_threads: int | None = None
-    num_replicas: int = 1
+    num_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ def load_model(
     sizes = resolve_sizes(manifest, target, settings.sizes, measured)
     output = resolve_output(manifest, settings.pooling)
     prompts = _resolve_prompts(manifest, settings)
-    placement = place(settings.num_replicas, settings.num_threads, measured.num_threads)
+    placement = place(settings.num_replicas, settings.num_threads, measured)
     timer = PhaseTimer()
     with timer.phase("load"):
         engine_settings = EngineSettings(
@@ -138,7 +139,7 @@ def load_model(
         heads=manifest.heads,
         replica_cpus=placement.cpus,
         measured_tokens_per_s=measured.tokens_per_s,
-        notes=(*sizes.notes, *output.notes),
+        notes=(*sizes.notes, *output.notes, *placement.notes),
         seconds=timer.seconds,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.profile import TargetProfile
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -18,33 +19,59 @@ class Placement:
     Attributes:
         num_threads: of one replica.
         cpus: of each replica, disjoint; a single replica has none of its own and is not pinned.
+        notes: one sentence for what was measured and does not fit this host.
     """
 
     num_threads: int
     cpus: tuple[frozenset[int], ...] = (frozenset(),)
+    notes: tuple[str, ...] = ()
 
     @property
     def num_replicas(self) -> int:
         return len(self.cpus)
 
 
+_UNMEASURED = TargetProfile()
+
+
 def place(
-    num_replicas: int, num_threads: int | None, measured_threads: int | None = None
+    num_replicas: int | None, num_threads: int | None, measured: TargetProfile = _UNMEASURED
 ) -> Placement:
     """Give each replica CPUs of its own, out of those that this process may use.
 
     Args:
-        num_replicas: at least 1.
+        num_replicas: at least 1, as the user wants it; None = open.
         num_threads: of one replica, as the user wants it; None = open.
-        measured_threads: what was measured to be best for one replica alone.
+        measured: what was best for the target; taken for what is open, as far as it goes together
+            with what is not.
 
     Raises:
         UsageError: several replicas need more CPUs than there are.
     """
     available = os.sched_getaffinity(0)
-    if num_replicas == 1:
-        return Placement(num_threads=num_threads or measured_threads or len(available))
-    threads = num_threads or max(1, len(available) // num_replicas)
+    best = measured.num_replicas or 1
+    fits = best == 1 or best * (measured.num_threads or 1) <= len(available)
+    is_open = num_replicas is None and num_threads is None
+    replicas = num_replicas or (best if is_open and fits else 1)
+    taken = measured.num_threads if fits and replicas == best else None
+    threads = num_threads or taken or max(1, len(available) // replicas)
+    if replicas > 1:
+        return Placement(num_threads=threads, cpus=_share_out(replicas, threads, available))
+    gives_way = is_open and not fits
+    notes = (_too_few_cpus(measured, len(available)),) if gives_way else ()
+    return Placement(num_threads=threads, notes=notes)
+
+
+def _too_few_cpus(measured: TargetProfile, num_cpus: int) -> str:
+    return (
+        f"one replica, as the {measured.num_replicas} of {measured.num_threads} threads that were "
+        f"measured need more than the {num_cpus} CPUs of this process"
+    )
+
+
+def _share_out(
+    num_replicas: int, threads: int, available: Collection[int]
+) -> tuple[frozenset[int], ...]:
     if num_replicas * threads > len(available):
         raise UsageError(
             f"--cpu-replicas {num_replicas} with {threads} threads each: expected no more than the "
@@ -52,12 +79,9 @@ def place(
             "--cpu-replicas or --cpu-threads-per-replica"
         )
     ordered = in_order(available, read_cores(available))
-    return Placement(
-        num_threads=threads,
-        cpus=tuple(
-            frozenset(ordered[first : first + threads])
-            for first in range(0, num_replicas * threads, threads)
-        ),
+    return tuple(
+        frozenset(ordered[first : first + threads])
+        for first in range(0, num_replicas * threads, threads)
     )
 
 

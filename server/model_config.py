@@ -211,7 +211,8 @@ class ModelConfig:
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=1024)),
         "Engine calls that run at the same time, each on CPUs of its own and all on one set of "
         "weights. More of them with fewer threads each raise throughput on many cores, as threads "
-        "of one call wait for one another; a single request then takes longer. 'auto' is 1.",
+        "of one call wait for one another; a single request then takes longer. 'auto' uses what "
+        "was measured for the target, else 1.",
         default=None,
     )
     cpu_threads_per_replica: int | None = opt(

@@ -177,7 +177,7 @@ class ModelStarter:
             default_prompt=config.default_prompt,
             default_prompt_name=config.default_prompt_name,
             num_threads=wanted_threads(config.cpu_threads_per_replica, os.environ),
-            num_replicas=config.cpu_replicas or 1,
+            num_replicas=config.cpu_replicas,
         )
         return load_model(artifact, selection.target, settings)
 

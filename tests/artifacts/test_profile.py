@@ -1,6 +1,7 @@
 """profile.json is read strictly, whatever its spacing, and replaced in one step."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ PROFILE = Profile(targets={"cpu-x86_64-avx2-f32": FACTS})
 def test_round_trip() -> None:
     assert decode_profile(encode_profile(PROFILE)) == PROFILE
     assert decode_profile(encode_profile(Profile())) == Profile()
+
+
+def test_profiles_of_older_releases_say_nothing_of_replicas() -> None:
+    assert b"num_replicas" not in encode_profile(PROFILE)
+    more = Profile(targets={"cpu-x86_64-avx2-f32": replace(FACTS, num_replicas=2)})
+    assert b'"num_replicas":2' in encode_profile(more)
+    assert decode_profile(encode_profile(more)) == more
 
 
 def test_facts_of_a_target() -> None:
@@ -71,6 +79,12 @@ TARGET = "targets.cpu-x86_64-avx2-f32"
         ('"format_version":1,', "", "format_version: missing key"),
         ('"num_threads":2', '"num_threads":2,"x":1', f"{TARGET}.x: unknown key"),
         ('"num_threads":2', '"num_threads":2,"num_threads":2', "num_threads: duplicate key"),
+        ('"num_threads":2,', "", f"{TARGET}.num_threads: missing key"),
+        (
+            '"num_threads":2',
+            '"num_threads":2,"num_replicas":0',
+            f"{TARGET}.num_replicas: expected a positive",
+        ),
         ('"num_threads":2', '"num_threads":0', f"{TARGET}.num_threads: expected a positive"),
         ('"num_threads":2', '"num_threads":2.0', f"{TARGET}.num_threads: expected an integer"),
         ('"fill_tokens":4096', '"fill_tokens":-1', f"{TARGET}.fill_tokens: expected a positive"),

@@ -2,8 +2,9 @@
 
 Builds the engine of one target as the product does, with profiling hooks, and runs batches of about
 as many tokens of short, middling and long texts. For each it prints a table: calls, time, rate, the
-floor of this machine for the same work (operations at the rate of large square products, bytes at
-the rate of copies, both measured in the same run), and how many times the floor an operator takes.
+floor of this machine for the same work (operations at the rate of large square products, those of
+8-bit layers at the rate of the instruction for them, bytes at the rate of copies, all measured in
+the same run), and how many times the floor an operator takes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 MINILM = "all-MiniLM-L6-v2"
 MODELS = ("bge-base", "modernbert-base")
+_RATES = {
+    "linear": "linear layers: {share:.0%} of the measured GEMM rate",
+    "int8_linear": "8-bit layers: {share:.0%} of the measured rate of the instruction",
+}
+"""By kind of operator: what is said of how far from its floor it is."""
+_UNITS = {"linear": "GFLOP/s", "attention": "GFLOP/s", "int8_linear": "Gop/s"}
 _HEAD = "| operator | calls | time, µs | share | rate | floor, µs | time ÷ floor |"
 
 
@@ -82,7 +89,8 @@ def table(breakdown: Breakdown) -> Iterator[str]:
     """Lines of Markdown."""
     shape, rates = breakdown.shape, breakdown.rates
     yield (
-        f"{shape.texts} texts of {shape.text_tokens} tokens; floors at {rates.gflops:.0f} GFLOP/s "
+        f"{shape.texts} texts of {shape.text_tokens} tokens; floors at {rates.gflops:.0f} GFLOP/s"
+        f"{'' if rates.int8_gops is None else f', {rates.int8_gops:.0f} Gop/s in 8 bits'} "
         f"and {rates.gbytes:.0f} GB/s; {breakdown.unprofiled_us:.0f} µs without the profiler"
     )
     yield ""
@@ -100,13 +108,19 @@ def table(breakdown: Breakdown) -> Iterator[str]:
         f"| {breakdown.total_us:.0f} | | | {floor_us:.0f} | {breakdown.total_us / floor_us:.2f} |"
     )
     yield ""
-    yield f"linear layers: {linear_share(breakdown):.0%} of the measured GEMM rate"
+    for kind, share in rate_shares(breakdown).items():
+        yield _RATES[kind].format(share=share)
 
 
-def linear_share(breakdown: Breakdown) -> float:
-    """Rate of all linear layers together, as a share of that of large square products."""
-    linear = [operator for operator in breakdown.operators if operator.kind.value == "linear"]
-    return sum(one.floor_us for one in linear) / sum(one.time_us for one in linear)
+def rate_shares(breakdown: Breakdown) -> dict[str, float]:
+    """By kind of linear layers: their rate together, as a share of what their floor is made of."""
+    shares = {}
+    for kind in _RATES:
+        linear = [operator for operator in breakdown.operators if operator.kind.value == kind]
+        if linear:
+            floor_us = sum(one.floor_us for one in linear)
+            shares[kind] = floor_us / sum(one.time_us for one in linear)
+    return shares
 
 
 def as_dict(breakdown: Breakdown) -> dict[str, object]:
@@ -118,14 +132,13 @@ def as_dict(breakdown: Breakdown) -> dict[str, object]:
         **asdict(breakdown),
         "operators": operators,
         "total_us": breakdown.total_us,
-        "linear_share": round(linear_share(breakdown), 4),
+        "rate_shares": {kind: round(share, 4) for kind, share in rate_shares(breakdown).items()},
     }
 
 
 def _row(operator: OperatorTime, total_us: float) -> str:
-    work, unit = (
-        (operator.flops, "GFLOP/s") if operator.kind.is_compute else (operator.moved_bytes, "GB/s")
-    )
+    unit = _UNITS.get(operator.kind.value, "GB/s")
+    work = operator.flops if operator.kind.is_compute else operator.moved_bytes
     ratio = f"{operator.time_us / operator.floor_us:.2f}" if operator.floor_us else ""
     return (
         f"| {operator.label} | {operator.calls} | {operator.time_us:.0f} "

@@ -20,6 +20,7 @@ class OperatorKind(Enum):
     """What bounds a call: products, or memory."""
 
     LINEAR = "linear"
+    INT8_LINEAR = "int8_linear"
     ATTENTION = "attention"
     POOLING = "pooling"
     EMBEDDING = "embedding"
@@ -28,7 +29,7 @@ class OperatorKind(Enum):
 
     @property
     def is_compute(self) -> bool:
-        return self in (OperatorKind.LINEAR, OperatorKind.ATTENTION)
+        return self in (OperatorKind.LINEAR, OperatorKind.INT8_LINEAR, OperatorKind.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearShape:
-    """(rows, K) times (K, N); `epilogue` is what the matrix library applies to the product."""
+    """(rows, K) times (K, N); `epilogue` is what is applied to the product on the way out."""
 
     rows: Size
     n: int
@@ -95,7 +96,7 @@ class GraphCall:
     attention: AttentionShape | None = None
 
     def flops(self, sizes: Mapping[str, int], lengths: Sequence[int]) -> int:
-        """Floating-point operations, a multiplication and its addition being two."""
+        """Operations on numbers of the call's format, a multiplication and its addition two."""
         if self.linear is not None:
             return self.linear.flops(sizes)
         return 0 if self.attention is None else self.attention.flops(lengths)
@@ -184,7 +185,8 @@ def _with_roles(calls: Sequence[GraphCall]) -> tuple[GraphCall, ...]:
 def _label(role: str, call: GraphCall) -> str:
     assert call.linear is not None, "only linear layers have roles; this is a bug"
     epilogue = f" + {call.linear.epilogue}" if call.linear.epilogue else ""
-    return f"{role} {call.linear.n}x{call.linear.k}{epilogue}"
+    numbers = ", 8 bits" if call.kind is OperatorKind.INT8_LINEAR else ""
+    return f"{role} {call.linear.n}x{call.linear.k}{numbers}{epilogue}"
 
 
 def _origins(calls: Sequence[GraphCall]) -> list[frozenset[int]]:

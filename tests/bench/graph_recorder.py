@@ -26,7 +26,15 @@ from graph_calls import (
     finish_calls,
 )
 from infinity_v3.artifacts.manifest import PoolingMode
-from infinity_v3.compiler.operators import ATTENTION, DISENTANGLED, POOL, POOL_MODES, SPLADE
+from infinity_v3.compiler.int8.reference import Activation
+from infinity_v3.compiler.operators import (
+    ATTENTION,
+    DISENTANGLED,
+    INT8_LINEAR,
+    POOL,
+    POOL_MODES,
+    SPLADE,
+)
 
 _LINEAR = re.compile(r"_linear_pointwise|_mkl_linear|\b(add)?mm\b|\blinear\b")
 _NO_WORK = re.compile(
@@ -143,6 +151,8 @@ def _extern_call(node: Any, reads: Sequence[Access], writes: Sequence[Access]) -
         kind, label = OperatorKind.POOLING, "pooling"
         if _is_ours(base, POOL) and node.constant_args[-1] in _ONE_ROW_MODES:
             reads = _pooled_rows(node)
+    elif _is_ours(base, INT8_LINEAR):
+        kind, linear = OperatorKind.INT8_LINEAR, _int8_linear_shape(node)
     elif _LINEAR.search(base):
         kind, linear = OperatorKind.LINEAR, _linear_shape(node, base)
     return GraphCall(
@@ -198,6 +208,19 @@ def _linear_shape(node: Any, name: str) -> LinearShape:
         n=math.prod(int(size) for size in weight) // int(k),
         k=int(k),
         epilogue=" ".join(word for word in words if word not in ("", "none")),
+    )
+
+
+def _int8_linear_shape(node: Any) -> LinearShape:
+    """By x (rows, K) and the int32 sums (N,) of the columns; the weights are padded."""
+    rows, k = node.inputs[0].get_size()
+    sums = next(tensor for tensor in node.inputs if tensor.get_dtype() == torch.int32)
+    activation = Activation(int(node.constant_args[-1]))
+    return LinearShape(
+        rows=rows,
+        n=int(sums.get_size()[0]),
+        k=int(k),
+        epilogue="" if activation is Activation.NONE else activation.name.lower(),
     )
 
 

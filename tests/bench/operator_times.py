@@ -5,9 +5,9 @@ operator of a library, ours among them, opens a record of its name. The n-th rec
 belongs to the n-th call that was recorded while the code was generated.
 
 Floors are measured in turn with the engine, by the same threads: products of large square matrices
-in the engine's number format, and copies of buffers that the caches may hold, as they may hold what
-an operator reads. The fastest round counts, for floors as for operators: other work on the machine
-only adds time.
+in the engine's number format, 8-bit products on registers where the engine has any, and copies of
+buffers that the caches may hold, as they may hold what an operator reads. The fastest round counts,
+for floors as for operators: other work on the machine only adds time.
 """
 
 import ctypes
@@ -36,6 +36,7 @@ from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.runtime.batch import Batch, EncodedText, pack
 from infinity_v3.runtime.engines.filling import MIN_TOKENS, fill_up, rounded_tokens
+from vnni_rate import VnniLoop
 
 _HOOKS = {"cpp.enable_kernel_profile": True, "profiler_mark_wrapper_call": True}
 _WHOLE_CALL = "inductor_wrapper_call"
@@ -68,10 +69,21 @@ class Rates:
     Attributes:
         gflops: products of large square matrices, 10^9 operations per second.
         gbytes: copies, 10^9 bytes read or written per second.
+        int8_gops: 8-bit products and their sums, 10^9 operations per second; None = not measured.
     """
 
     gflops: float
     gbytes: float
+    int8_gops: float | None
+
+    def floor_us(self, call: GraphCall, flops: int, moved_bytes: int) -> float:
+        """What a call of so many operations or bytes takes at least."""
+        if call.kind is not OperatorKind.INT8_LINEAR:
+            return (
+                flops / self.gflops if call.kind.is_compute else moved_bytes / self.gbytes
+            ) / 1e3
+        assert self.int8_gops is not None, "8-bit layers, but no rate of theirs; this is a bug"
+        return flops / self.int8_gops / 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +120,18 @@ class Breakdown:
 
 
 class Engine:
-    """An engine with profiling hooks, loaded through torch's own runner."""
+    """An engine with profiling hooks, loaded through torch's own runner.
 
-    def __init__(self, plan: CompilePlan, recorder: Recorder, runner: Any) -> None:
+    Args:
+        vnni: the floor of 8-bit layers; None = the engine has none.
+    """
+
+    def __init__(
+        self, plan: CompilePlan, recorder: Recorder, runner: Any, vnni: VnniLoop | None
+    ) -> None:
         self.plan = plan
         self.target = plan.targets[0]
+        self._vnni = vnni
         self._recorder = recorder
         self._runner = runner
         self._calls = recorder.graph_calls()
@@ -124,7 +143,7 @@ class Engine:
         for _ in range(_WARM_UPS):
             run()
         unprofiled_s = min(_seconds(run) for _ in range(num_rounds))
-        meter = _Meter(TORCH_DTYPES[self.target.precision])
+        meter = _Meter(TORCH_DTYPES[self.target.precision], self._vnni)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             for _ in range(num_rounds):
                 run()
@@ -212,7 +231,8 @@ def build_engine(
         supplied = {name: constants[original] for name, original in names.items()}
         runner.update_constant_buffer(supplied, False, True, True)
     torch.set_num_threads(num_threads)
-    return Engine(plan, recorder, runner)
+    is_int8 = plan.targets[0].precision is Precision.INT8
+    return Engine(plan, recorder, runner, VnniLoop(folder, num_threads) if is_int8 else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +277,6 @@ def _operator_time(
     call: GraphCall, time_us: float, sizes: Mapping[str, int], shape: Shape, rates: Rates
 ) -> OperatorTime:
     flops, moved = call.flops(sizes, shape.lengths), call.moved_bytes(sizes)
-    seconds = flops / rates.gflops if call.kind.is_compute else moved / rates.gbytes
     return OperatorTime(
         label=call.label,
         kind=call.kind,
@@ -265,7 +284,7 @@ def _operator_time(
         time_us=time_us,
         flops=flops,
         moved_bytes=moved,
-        floor_us=seconds / 1e3,
+        floor_us=rates.floor_us(call, flops, moved),
     )
 
 
@@ -283,7 +302,9 @@ def _added(one: OperatorTime, other: OperatorTime) -> OperatorTime:
 class _Meter:
     """Measures products and copies, one of each size at a time."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, vnni: VnniLoop | None) -> None:
+        self._vnni = vnni
+        self._int8_gops: float | None = None
         self._squares = {side: torch.rand(3, side, side).to(dtype) for side in _SQUARES}
         self._buffers = {size: torch.zeros(2, size, dtype=torch.uint8) for size in _COPIED_BYTES}
         self._seconds: dict[tuple[str, int], float] = {}
@@ -295,10 +316,14 @@ class _Meter:
             for _ in range(_COPIES):
                 self._time("copy", size, partial(sink.copy_, source))
 
+        if self._vnni is not None:
+            self._int8_gops = max(self._int8_gops or 0.0, self._vnni.gops())
+
     def rates(self) -> Rates:
         return Rates(
             gflops=max(2e-9 * side**3 / self._seconds["product", side] for side in _SQUARES),
             gbytes=max(2e-9 * size / self._seconds["copy", size] for size in _COPIED_BYTES),
+            int8_gops=self._int8_gops,
         )
 
     def _time(self, what: str, size: int, run: Callable[[], object]) -> None:

@@ -14,6 +14,7 @@ from infinity_v3.compiler.progress import SilentProgress
 from infinity_v3.compiler.tune import (
     SPIN_COUNTS,
     batch_sizes,
+    cpu_shares,
     question_of,
     thread_counts,
     tune_artifact,
@@ -45,6 +46,10 @@ def test_a_tiny_model_is_measured_and_served(copy: Path) -> None:
     for engine in report.engines:
         assert tuple(engine.seconds) == sizes
         assert min(engine.seconds.values()) > 0
+    shares = cpu_shares(threads[-1], report.replicas[0].num_threads)
+    assert [(one.num_replicas, one.num_threads) for one in report.replicas] == list(shares)
+    for one in report.replicas:
+        assert min(one.p50_s, one.requests_per_s) > 0
     for server in report.servers:
         assert server.spin_count in SPIN_COUNTS
         assert 0 < server.p50_s <= server.p99_s
@@ -115,6 +120,20 @@ def test_batches_hold_as_many_tokens_as_asked() -> None:
 @pytest.mark.parametrize(("cpus", "expected"), [(1, (1,)), (2, (1, 2)), (12, (1, 3, 6, 12))])
 def test_candidates_for_threads(cpus: int, expected: tuple[int, ...]) -> None:
     assert thread_counts(cpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "expected"),
+    [
+        (1, 1, ((1, 1),)),
+        (2, 2, ((1, 2), (2, 1))),
+        (12, 6, ((1, 6), (2, 6), (4, 3), (12, 1))),
+    ],
+)
+def test_candidates_for_replicas(
+    cpus: int, threads: int, expected: tuple[tuple[int, int], ...]
+) -> None:
+    assert cpu_shares(cpus, threads) == expected
 
 
 def test_rerankers_are_asked_for_pairs(reranker_artifact: Path) -> None:

@@ -1,5 +1,7 @@
 """What tuning decides: the fewest threads, the smallest batch and the shortest wait that do."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,11 @@ from infinity_v3.compiler.tuning import (
     STEADY_P50,
     STEADY_RATE,
     EngineSpeed,
+    ReplicaSpeed,
     ServedSpeed,
     choose_engine,
     choose_fill_tokens,
+    choose_replicas,
     choose_served,
     profile_of,
 )
@@ -47,6 +51,35 @@ def test_more_threads_have_to_pay() -> None:
     assert choose_engine([one, speed_of(2, 1020, 1020, 1020)]) is one
     two = speed_of(2, 1500, 1900, 1900)
     assert choose_engine([one, two, speed_of(4, 900, 1900, 2300)]) is two
+
+
+def shared(num_replicas: int, p50_ms: float, requests_per_s: float) -> ReplicaSpeed:
+    return ReplicaSpeed(
+        num_replicas=num_replicas,
+        num_threads=16 // num_replicas,
+        p50_s=p50_ms / 1e3,
+        requests_per_s=requests_per_s,
+    )
+
+
+def test_replicas_have_to_gain_more_than_lone_replies_lose() -> None:
+    one = shared(1, 2.0, 1000)
+    assert choose_replicas([one, shared(2, 3.0, 1500)]) is one
+    four = shared(4, 3.0, 4000)
+    assert choose_replicas([one, shared(2, 2.5, 1800), four, shared(8, 9.0, 4800)]) is four
+
+
+@given(st.lists(st.tuples(rates, rates), min_size=1, max_size=5))
+def test_no_replicas_are_better_at_both(found: list[tuple[float, float]]) -> None:
+    speeds = [shared(2**place, *row) for place, row in enumerate(found)]
+    chosen = choose_replicas(speeds)
+    better = [
+        speed
+        for speed in speeds
+        if speed.p50_s < NEAR_BEST * chosen.p50_s
+        and speed.requests_per_s * NEAR_BEST > chosen.requests_per_s
+    ]
+    assert not better
 
 
 def test_a_batch_is_as_large_as_it_has_to_be() -> None:
@@ -100,9 +133,10 @@ def test_a_chosen_server_is_near_the_best_rate(speeds: list[ServedSpeed]) -> Non
 
 
 def test_the_answers_together() -> None:
-    found = profile_of(
-        speed_of(2, 5000, 9990, 10000), served(7, 0.003, 0.005, 800), latency_bound_s=1.0
-    )
-    assert found == TargetProfile(
+    engine, server = speed_of(2, 5000, 9990, 10000), served(7, 0.003, 0.005, 800)
+    alone = TargetProfile(
         fill_tokens=512, num_threads=2, spin_count=7, tokens_per_s=9990.0, startup_s=0.5
     )
+    assert profile_of(engine, server, num_replicas=1, latency_bound_s=1.0) == alone
+    three = replace(alone, num_replicas=3, tokens_per_s=29970.0)
+    assert profile_of(engine, server, num_replicas=3, latency_bound_s=1.0) == three

@@ -261,6 +261,9 @@ def test_replicas_reach_the_engine_with_cpus_of_their_own(artifact: Artifact) ->
     model = load_model(artifact, make_target(), settings, engine_loader=loader)
     assert loader.settings == EngineSettings(num_threads=1, num_replicas=num_cpus)
     assert model.replica_cpus == place(num_cpus, 1).cpus
+    facts = TargetProfile(num_threads=1, num_replicas=num_cpus)
+    write_profile(artifact.path, Profile(targets={make_target().name: facts}))
+    assert load(artifact).replica_cpus == place(num_cpus, 1).cpus
     too_many = LoadSettings(num_replicas=num_cpus + 1)
     with pytest.raises(UsageError, match=f"--cpu-replicas {num_cpus + 1} with 1 threads each"):
         load_model(artifact, make_target(), too_many, engine_loader=loader)

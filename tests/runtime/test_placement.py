@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.profile import TargetProfile
 from infinity_v3.runtime import placement
 from infinity_v3.runtime.placement import Placement, in_order, place, read_cores
 
@@ -21,17 +22,41 @@ def use_cpus(monkeypatch: pytest.MonkeyPatch, *cpus: int) -> None:
 def test_one_replica_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     use_cpus(monkeypatch, 0, 1, 2, 3)
     assert place(1, None) == Placement(num_threads=4)
-    assert place(1, None, 3) == Placement(num_threads=3)
-    assert place(1, 64, 3) == Placement(num_threads=64)
+    measured = TargetProfile(num_threads=3)
+    assert place(1, None, measured) == Placement(num_threads=3)
+    assert place(1, 64, measured) == Placement(num_threads=64)
+    assert place(None, None) == Placement(num_threads=4)
 
 
 def test_replicas_share_the_cpus_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use_cpus(monkeypatch, 2, 3, 5, 6, 9)
     own = (frozenset({2, 3}), frozenset({5, 6}))
-    assert place(2, None, 5) == Placement(num_threads=2, cpus=own)
+    assert place(2, None, TargetProfile(num_threads=5)) == Placement(num_threads=2, cpus=own)
     assert place(2, 1).cpus == (frozenset({2}), frozenset({3}))
     with pytest.raises(UsageError, match=r"--cpu-replicas 2 with 3 threads each: .* 5 CPUs"):
         place(2, 3)
+
+
+def test_what_was_measured_is_taken_for_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cpus(monkeypatch, 0, 1, 2, 3)
+    measured = TargetProfile(num_replicas=3, num_threads=1)
+    own = tuple(frozenset({cpu}) for cpu in range(3))
+    assert place(None, None, measured) == Placement(num_threads=1, cpus=own)
+    assert place(3, None, measured) == Placement(num_threads=1, cpus=own)
+    # Threads of one among three say nothing of one alone, nor of one of two.
+    assert place(1, None, measured) == Placement(num_threads=4)
+    assert place(2, None, measured).num_threads == 2
+    assert place(None, 2, measured) == Placement(num_threads=2)
+
+
+def test_what_was_measured_on_more_cpus_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cpus(monkeypatch, 0, 1, 2, 3)
+    measured = TargetProfile(num_replicas=4, num_threads=8)
+    found = place(None, None, measured)
+    assert (found.num_replicas, found.num_threads) == (1, 4)
+    assert [note for note in found.notes if "the 4 of 8 threads" in note and "4 CPUs" in note]
+    assert place(4, None, measured).num_threads == 1
+    assert place(1, 2, measured) == Placement(num_threads=2)
 
 
 def test_second_threads_of_cores_come_last() -> None:
