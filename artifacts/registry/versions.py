@@ -27,18 +27,7 @@ def find_version(
     Raises:
         RefusedError: the record contradicts the event that it names.
     """
-    path = paths.version(name, version)
-    record = read_record(storage, path, VersionRecord)
-    last_seq = log.last_seq()
-    last = log.event(last_seq) if last_seq else None
-    if last is not None and last.version == version:
-        if last.kind is EventKind.RETIRE:
-            return None
-        if last.kind is EventKind.PUSH and record is None:
-            return record_of(last)
-    if record is not None:
-        check_version(storage, log, name, version, record)
-    return record
+    return _find(storage, log, name, version, _last_event(log))
 
 
 def check_version(
@@ -59,10 +48,10 @@ def check_version(
 def list_versions(storage: RegistryStorage, log: EventLog, name: str) -> dict[str, VersionRecord]:
     """Read all versions of a name that are not retired, oldest push first."""
     found = set(names_in(storage, paths.versions(name), ".json"))
-    last_seq = log.last_seq()
-    if last_seq:
-        found.add(log.event(last_seq).version)
-    records = {version: find_version(storage, log, name, version) for version in found}
+    last = _last_event(log)
+    if last is not None:
+        found.add(last.version)
+    records = {version: _find(storage, log, name, version, last) for version in found}
     kept = [(record.event, version, record) for version, record in records.items() if record]
     return {version: record for _, version, record in sorted(kept, key=lambda item: item[0])}
 
@@ -87,6 +76,25 @@ def was_pushed(log: EventLog, version: str) -> Event | None:
     """The newest push or retirement of a version, None where its number was never used."""
     kinds = (EventKind.PUSH, EventKind.RETIRE)
     return log.newest(lambda event: event.version == version and event.kind in kinds)
+
+
+def _last_event(log: EventLog) -> Event | None:
+    last_seq = log.last_seq()
+    return log.event(last_seq) if last_seq else None
+
+
+def _find(
+    storage: RegistryStorage, log: EventLog, name: str, version: str, last: Event | None
+) -> VersionRecord | None:
+    record = read_record(storage, paths.version(name, version), VersionRecord)
+    if last is not None and last.version == version:
+        if last.kind is EventKind.RETIRE:
+            return None
+        if last.kind is EventKind.PUSH and record is None:
+            return record_of(last)
+    if record is not None:
+        check_version(storage, log, name, version, record)
+    return record
 
 
 def _blob_note(event: Event, key: str) -> str | None:
