@@ -103,6 +103,9 @@ def main() -> int:
             tell(story)
         except ClaimError:
             return 1
+        except RuntimeError as error:  # the server, with its log
+            story.say(f"  FAILED: {error}")
+            return 1
     story.say("every claim holds")
     return 0
 
@@ -191,7 +194,10 @@ def serving(story: Story) -> Iterator[tuple[ServerProcess, Load]]:
         load = Load(server.base_url)
         load.learn("1.0")
         load.start()
-        yield server, load
+        try:
+            yield server, load
+        finally:
+            load.stop()
 
 
 def swap(story: Story, load: Load, move: Callable[[], None], version: str) -> None:
