@@ -92,7 +92,8 @@ class Story:
 def main() -> int:
     """Tell the story; 1 when a claim does not hold."""
     parser = argparse.ArgumentParser(description="A model from build to rollback, step by step.")
-    parser.add_argument("--folder", type=Path, help="keep everything there, and use versions that are")
+    help_text = "keep everything there, and use the versions that are"
+    parser.add_argument("--folder", type=Path, help=help_text)
     given: Path | None = parser.parse_args().folder
     with contextlib.ExitStack() as stack:
         folder = given or Path(
