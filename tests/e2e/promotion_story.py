@@ -15,13 +15,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from compiled import infinity_compile
+from infinity_v3.artifacts.codec import decode_manifest, encode_manifest
+from infinity_v3.artifacts.layout import MANIFEST_FILE
+from infinity_v3.artifacts.manifest import Prompts
 from promotion_load import Load, nearest_version
 from server_process import ServerProcess
 from tampering import copy_artifact
@@ -142,7 +145,8 @@ def tell(story: Story) -> None:
 
     story.say("5. clean up")
     story.on_registry("retire", f"{NAME}==2.0-worse")
-    story.on_registry("gc", "--grace", "0s")
+    freed = story.on_registry("gc", "--grace", "0s")
+    story.claim("1 files removed" in freed, "gc frees what the retired version alone needed")
     story.on_registry("fsck")
     story.on_registry("log", NAME)
 
@@ -161,8 +165,11 @@ def build(story: Story, version: str, *, seed: int) -> None:
 
 
 def worsen(story: Story) -> Path:
-    """The second version with other figures: as if its parity had been so bad."""
+    """The second version with other figures, as if its parity had been so bad, and another id."""
     copy = copy_artifact(story.folder / "2.0", story.folder / "2.0-worse")
+    manifest = decode_manifest((copy / MANIFEST_FILE).read_bytes())
+    changed = replace(manifest, prompts=Prompts(named={"worse": "worse: "}))
+    (copy / MANIFEST_FILE).write_bytes(encode_manifest(changed))
     path = copy / "build.json"
     build_json: Json = json.loads(path.read_text())
     for figures in build_json["parity"].values():
@@ -204,14 +211,16 @@ def serving(story: Story) -> Iterator[tuple[ServerProcess, Load]]:
 def swap(story: Story, load: Load, move: Callable[[], None], version: str) -> None:
     """Move the channel and wait until the server answers as another version does."""
     before = load.latest()
-    moved_s = time.monotonic()
     move()
+    moved_s = time.monotonic()
     story.claim(story.pointed_to() == version, f"prod points to {version}")
     while nearest_version(load.ask(), {"before": before}) == "before":
         if time.monotonic() - moved_s > SWAP_TIMEOUT_S:
             story.claim(False, f"the server swaps within {SWAP_TIMEOUT_S:g} s")
         time.sleep(POLL_S)
-    story.claim(True, f"the server swapped {time.monotonic() - moved_s:.1f} s after the command")
+    story.claim(
+        True, f"the server swapped {time.monotonic() - moved_s:.1f} s after the command had ended"
+    )
     load.learn(version)
 
 
