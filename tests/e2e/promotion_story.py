@@ -15,13 +15,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from compiled import infinity_compile
+from infinity_v3.artifacts.codec import decode_manifest, encode_manifest
+from infinity_v3.artifacts.layout import MANIFEST_FILE
+from infinity_v3.artifacts.manifest import Prompts
 from promotion_load import Load, nearest_version
 from server_process import ServerProcess
 from tampering import copy_artifact
@@ -92,7 +95,8 @@ class Story:
 def main() -> int:
     """Tell the story; 1 when a claim does not hold."""
     parser = argparse.ArgumentParser(description="A model from build to rollback, step by step.")
-    parser.add_argument("--folder", type=Path, help="keep everything there, and use versions that are")
+    help_text = "keep everything there, and use the versions that are"
+    parser.add_argument("--folder", type=Path, help=help_text)
     given: Path | None = parser.parse_args().folder
     with contextlib.ExitStack() as stack:
         folder = given or Path(
@@ -102,6 +106,9 @@ def main() -> int:
         try:
             tell(story)
         except ClaimError:
+            return 1
+        except RuntimeError as error:  # the server, with its log
+            story.say(f"  FAILED: {error}")
             return 1
     story.say("every claim holds")
     return 0
@@ -138,7 +145,8 @@ def tell(story: Story) -> None:
 
     story.say("5. clean up")
     story.on_registry("retire", f"{NAME}==2.0-worse")
-    story.on_registry("gc", "--grace", "0s")
+    freed = story.on_registry("gc", "--grace", "0s")
+    story.claim("1 files removed" in freed, "gc frees what the retired version alone needed")
     story.on_registry("fsck")
     story.on_registry("log", NAME)
 
@@ -157,8 +165,11 @@ def build(story: Story, version: str, *, seed: int) -> None:
 
 
 def worsen(story: Story) -> Path:
-    """The second version with other figures: as if its parity had been so bad."""
+    """The second version with other figures, as if its parity had been so bad, and another id."""
     copy = copy_artifact(story.folder / "2.0", story.folder / "2.0-worse")
+    manifest = decode_manifest((copy / MANIFEST_FILE).read_bytes())
+    changed = replace(manifest, prompts=Prompts(named={"worse": "worse: "}))
+    (copy / MANIFEST_FILE).write_bytes(encode_manifest(changed))
     path = copy / "build.json"
     build_json: Json = json.loads(path.read_text())
     for figures in build_json["parity"].values():
@@ -191,20 +202,25 @@ def serving(story: Story) -> Iterator[tuple[ServerProcess, Load]]:
         load = Load(server.base_url)
         load.learn("1.0")
         load.start()
-        yield server, load
+        try:
+            yield server, load
+        finally:
+            load.stop()
 
 
 def swap(story: Story, load: Load, move: Callable[[], None], version: str) -> None:
     """Move the channel and wait until the server answers as another version does."""
     before = load.latest()
-    moved_s = time.monotonic()
     move()
+    moved_s = time.monotonic()
     story.claim(story.pointed_to() == version, f"prod points to {version}")
     while nearest_version(load.ask(), {"before": before}) == "before":
         if time.monotonic() - moved_s > SWAP_TIMEOUT_S:
             story.claim(False, f"the server swaps within {SWAP_TIMEOUT_S:g} s")
         time.sleep(POLL_S)
-    story.claim(True, f"the server swapped {time.monotonic() - moved_s:.1f} s after the command")
+    story.claim(
+        True, f"the server swapped {time.monotonic() - moved_s:.1f} s after the command had ended"
+    )
     load.learn(version)
 
 
