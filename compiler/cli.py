@@ -11,6 +11,7 @@ from infinity_v3.compiler.catalog_command import catalog
 from infinity_v3.compiler.command_group import CommandGroup, json_option
 from infinity_v3.compiler.commands import (
     ModelArguments,
+    VerifyArguments,
     run_inspect,
     run_model,
     run_targets,
@@ -21,6 +22,7 @@ from infinity_v3.compiler.exits import run_to_exit_code
 from infinity_v3.compiler.options import compile_options
 from infinity_v3.compiler.provenance import tool_version
 from infinity_v3.compiler.registry.group import registry
+from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 from infinity_v3.compiler.tune_command import tune
 
 PROGRAM = "infinity-compile"
@@ -81,15 +83,19 @@ def model(config: Path | None, is_json: bool, **given: str | tuple[str, ...] | N
 
 
 @cli.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact")
+@registry_options
 @json_option
-def inspect(artifact: Path, is_json: bool) -> None:
-    """Show what ARTIFACT is and which of its targets this host can run."""
-    run_inspect(artifact, is_json=is_json)
+def inspect(place: RegistryPlace, artifact: str, is_json: bool) -> None:
+    """Show what ARTIFACT is and which of its targets this host can run.
+
+    ARTIFACT is a directory, or a reference into a registry such as name:channel.
+    """
+    run_inspect(artifact, place, is_json=is_json)
 
 
 @cli.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact")
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
@@ -103,10 +109,28 @@ def inspect(artifact: Path, is_json: bool) -> None:
     is_flag=True,
     help="Load native code that other users own or can write to.",
 )
+@registry_options
 @json_option
-def verify(artifact: Path, checkpoint: Path | None, allow_shared: bool, is_json: bool) -> None:
-    """Hash every file of ARTIFACT again and run its engines against the reference."""
-    run_verify(artifact, checkpoint=checkpoint, allow_shared=allow_shared, is_json=is_json)
+def verify(
+    place: RegistryPlace,
+    artifact: str,
+    checkpoint: Path | None,
+    allow_shared: bool,
+    is_json: bool,
+) -> None:
+    """Hash every file of ARTIFACT again and run its engines against the reference.
+
+    ARTIFACT is a directory, or a reference into a registry such as name:channel.
+    """
+    run_verify(
+        VerifyArguments(
+            artifact=artifact,
+            place=place,
+            checkpoint=checkpoint,
+            allow_shared=allow_shared,
+            is_json=is_json,
+        )
+    )
 
 
 @cli.command()
@@ -117,8 +141,8 @@ def targets(is_json: bool) -> None:
 
 
 cli.add_command(catalog)
-cli.add_command(registry)
 cli.add_command(tune)
+cli.add_command(registry)
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ from infinity_v3.artifacts.digest import DigestPolicy
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.store import Artifact, open_artifact
 from infinity_v3.compiler.progress import Progress, choose_progress
+from infinity_v3.compiler.registry.place import RegistryPlace
+from infinity_v3.compiler.registry.target import artifact_path
 
 if TYPE_CHECKING:
     from infinity_v3.compiler.parity import ParityReport
@@ -61,11 +63,16 @@ def run_model(arguments: ModelArguments) -> None:
     _print(_compiled(artifact, progress), _compiled_text(artifact), is_json=arguments.is_json)
 
 
-def run_inspect(path: Path, *, is_json: bool) -> None:
+def run_inspect(artifact: str, place: RegistryPlace, *, is_json: bool) -> None:
     """Print what an artifact is and what this host can do with it.
 
+    Args:
+        artifact: the directory of one, or a reference.
+        place: the registry that a reference is looked up in.
+        is_json: one JSON document instead of a table.
+
     Raises:
-        RefusedError: not a whole artifact.
+        RefusedError: not a whole artifact, or no such reference.
         UsageError: there is nothing at the path.
     """
     from infinity_v3.artifacts.host import detect_host
@@ -75,14 +82,25 @@ def run_inspect(path: Path, *, is_json: bool) -> None:
         inspection_to_text,
     )
 
-    _check_exists(path)
+    path = artifact_path(artifact, place, _progress(is_json))
     # Nothing of it is loaded, so it does not matter who else can write to it.
-    artifact = open_artifact(path, allow_shared=True)
-    inspection = inspect_artifact(artifact, detect_host())
+    opened = open_artifact(path, allow_shared=True)
+    inspection = inspect_artifact(opened, detect_host())
     _print(inspection_to_json(inspection), inspection_to_text(inspection), is_json=is_json)
 
 
-def run_verify(path: Path, *, checkpoint: Path | None, allow_shared: bool, is_json: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyArguments:
+    """What the command line of `verify` said; `artifact` is a directory or a reference."""
+
+    artifact: str
+    place: RegistryPlace
+    checkpoint: Path | None
+    allow_shared: bool
+    is_json: bool
+
+
+def run_verify(arguments: VerifyArguments) -> None:
     """Hash every file again, then run every target this host can run against the reference.
 
     Raises:
@@ -94,14 +112,17 @@ def run_verify(path: Path, *, checkpoint: Path | None, allow_shared: bool, is_js
     from infinity_v3.compiler.inspection import read_records
     from infinity_v3.compiler.toolchain import find_reference_obstacles
 
+    checkpoint = arguments.checkpoint
     if checkpoint is not None and not checkpoint.is_dir():
         raise UsageError(
             f"--checkpoint: {checkpoint} is no directory; give the checkpoint's directory"
         )
-    _check_exists(path)
-    progress = _progress(is_json)
+    progress = _progress(arguments.is_json)
+    path = artifact_path(arguments.artifact, arguments.place, progress)
     with progress.stage("check digests"):
-        artifact = open_artifact(path, digests=DigestPolicy.ALWAYS, allow_shared=allow_shared)
+        artifact = open_artifact(
+            path, digests=DigestPolicy.ALWAYS, allow_shared=arguments.allow_shared
+        )
         read_records(artifact)
     obstacles = find_reference_obstacles()
     if obstacles:
@@ -115,7 +136,7 @@ def run_verify(path: Path, *, checkpoint: Path | None, allow_shared: bool, is_js
     reports = verify_artifact(artifact, checkpoint, progress)
     progress.finish()
     document = {"id": artifact.artifact_id, "targets": [asdict(report) for report in reports]}
-    _print(document, _verified_text(artifact, reports), is_json=is_json)
+    _print(document, _verified_text(artifact, reports), is_json=arguments.is_json)
 
 
 def run_targets(*, is_json: bool) -> None:
@@ -150,11 +171,6 @@ def _common(reasons: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Reasons that hold for every target, to be said once."""
     first, *others = reasons
     return tuple(reason for reason in first if all(reason in other for other in others))
-
-
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise UsageError(f"{path}: no such artifact; give the directory of one")
 
 
 def _silence_libraries() -> None:

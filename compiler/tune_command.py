@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.store import open_artifact
 from infinity_v3.artifacts.target import DtypeChoice
 from infinity_v3.compiler.progress import choose_progress
+from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
+from infinity_v3.compiler.registry.target import artifact_path
 from infinity_v3.compiler.tuning import LATENCY_BOUND_S, TuneReport, TuneSettings
 
 _MS = 1e3
@@ -21,7 +22,7 @@ BUSY_LOAD = 0.5
 
 
 @click.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact")
 @click.option(
     "--dtype",
     type=click.Choice([choice.value for choice in DtypeChoice]),
@@ -43,19 +44,29 @@ BUSY_LOAD = 0.5
     is_flag=True,
     help="Load native code that other users own or can write to.",
 )
+@registry_options
 @click.option(
     "--json", "is_json", is_flag=True, help="Print one JSON document on stdout, and no progress."
 )
-def tune(
-    artifact: Path, dtype: str, latency_bound_ms: float, allow_shared: bool, is_json: bool
+def tune(  # one parameter per option
+    place: RegistryPlace,
+    artifact: str,
+    dtype: str,
+    latency_bound_ms: float,
+    allow_shared: bool,
+    is_json: bool,
 ) -> None:
     """Measure ARTIFACT on this host, which should be idle, and record what serves it best.
 
     Threads of an engine call, tokens of a batch, how long idle threads spin, throughput and
     start-up time go to its profile.json, which servers read. The artifact's id stays the same.
+    ARTIFACT is a directory, or a reference into a registry, of which the copy in this user's cache
+    is measured.
     """
     settings = TuneSettings(dtype=DtypeChoice(dtype), latency_bound_s=latency_bound_ms / _MS)
-    run_tune(artifact, settings, allow_shared=allow_shared, is_json=is_json)
+    progress = choose_progress(sys.stderr, is_silent=is_json, terminal=os.environ.get("TERM", ""))
+    path = artifact_path(artifact, place, progress)
+    run_tune(path, settings, allow_shared=allow_shared, is_json=is_json)
 
 
 def run_tune(path: Path, settings: TuneSettings, *, allow_shared: bool, is_json: bool) -> None:
@@ -64,10 +75,7 @@ def run_tune(path: Path, settings: TuneSettings, *, allow_shared: bool, is_json:
     Raises:
         RefusedError: not a whole artifact, or this host runs none of its targets.
         RunFailedError: an engine or a server failed, or the profile cannot be written.
-        UsageError: there is nothing at the path.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such artifact; give the directory of one")
     artifact = open_artifact(path, allow_shared=allow_shared)
     progress = choose_progress(sys.stderr, is_silent=is_json, terminal=os.environ.get("TERM", ""))
     if (load := os.getloadavg()[0]) >= BUSY_LOAD:

@@ -4,7 +4,6 @@ Links below the root are never followed; a file is in its place as a whole or no
 """
 
 import errno
-import hashlib
 import os
 import stat
 import time
@@ -12,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infinity_v3.artifacts.digest import BUFFER_BYTES, open_beneath, sha256_of
+from infinity_v3.artifacts.digest import open_beneath, sha256_of
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.names import path_problem
-from infinity_v3.artifacts.os_errors import os_errors_as_run_failed, run_failed
+from infinity_v3.artifacts.os_errors import run_failed
+from infinity_v3.artifacts.registry.copying import blocks_of, copy_out, rest_of
 from infinity_v3.artifacts.registry.file_lock import FileLock, LockTimes
 from infinity_v3.artifacts.registry.folders import open_folder
 from infinity_v3.artifacts.registry.staged_file import TEMPORARIES, StagedFile
@@ -113,14 +113,14 @@ class LocalStorage:
     def upload(self, path: str, source: Path) -> None:
         self._check(path)
         with self._failures("write", path), StagedFile(self._root, path) as file:
-            file.write(_blocks(source))
+            file.write(blocks_of(source))
             file.put()
 
     def download(self, path: str, target: Path) -> str | None:
         with self._opened(path) as descriptor:
             if descriptor is None:
                 return None
-            return copy_out(_blocks_of(descriptor), target)
+            return copy_out(rest_of(descriptor), target)
 
     def digest(self, path: str) -> str | None:
         with self._opened(path) as descriptor:
@@ -204,51 +204,6 @@ class LocalStorage:
             f"{self._root / path}: expected regular files in folders, found a link or another kind "
             "of file there or above; a registry holds no links"
         )
-
-
-def copy_out(blocks: Iterator[memoryview], target: Path) -> str:
-    """Write a new file durably; it is removed if that fails.
-
-    Returns:
-        The 64 hex digits of the sha256 of what was written.
-
-    Raises:
-        RunFailedError: the target exists or cannot be written.
-    """
-    digest = hashlib.sha256()
-    with os_errors_as_run_failed("write", target):
-        file = target.open("xb")
-    try:
-        with file:
-            for block in blocks:
-                digest.update(block)
-                with os_errors_as_run_failed("write", target):
-                    file.write(block)
-            with os_errors_as_run_failed("write", target):
-                file.flush()
-                os.fsync(file.fileno())
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
-    return digest.hexdigest()
-
-
-def _blocks(source: Path) -> Iterator[memoryview]:
-    with os_errors_as_run_failed("read", source):
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with os_errors_as_run_failed("read", source):
-            yield from _blocks_of(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _blocks_of(descriptor: int) -> Iterator[memoryview]:
-    """Yield the rest of a file in one buffer, which the next block overwrites."""
-    buffer = bytearray(BUFFER_BYTES)
-    view = memoryview(buffer)
-    while num_read := os.readv(descriptor, [buffer]):
-        yield view[:num_read]
 
 
 def _remove_if_older(folder: int, name: str, oldest_s: float) -> bool:

@@ -46,10 +46,7 @@ class EventLog:
         Raises:
             RefusedError: a number is missing, or events that were there are gone.
         """
-        found = self._storage.list(paths.log(self._name))
-        numbers = [
-            int(entry[: paths.SEQ_DIGITS]) for entry in found if _EVENT_FILE.fullmatch(entry)
-        ]
+        numbers = self.numbers()
         last = len(numbers)
         if numbers != list(range(1, last + 1)):
             missing = next(seq for seq in range(1, last + 2) if seq not in numbers)
@@ -59,6 +56,11 @@ class EventLog:
         if self._known and max(self._known) > last:
             raise self._refuse(max(self._known), "the log was cut off: this event was there before")
         return last
+
+    def numbers(self) -> list[int]:
+        """Numbers of the events that are there, ascending."""
+        found = self._storage.list(paths.log(self._name))
+        return [int(entry[: paths.SEQ_DIGITS]) for entry in found if _EVENT_FILE.fullmatch(entry)]
 
     def event(self, seq: int) -> Event:
         """Read one event.
@@ -83,6 +85,17 @@ class EventLog:
             if matches(event):
                 return event
         return None
+
+    def check_link(self, seq: int) -> None:
+        """Refuse an event that does not hold the digest of the one before."""
+        before = self._logged(seq - 1).sha256 if seq > 1 else None
+        found = self._logged(seq).event.previous
+        if found != before:
+            raise self._refuse(
+                seq,
+                f"expected the sha256 of the event before, {before}, found {found}: one of the two "
+                "was changed",
+            )
 
     def append(self, make: Callable[[int], Event]) -> Event:
         """Create the next event; where another writer was first, ask again.
@@ -120,17 +133,9 @@ class EventLog:
         return self._storage.has_conditional_writes or self._storage.read(path) == data
 
     def _chained(self, first: int, last: int) -> Iterator[Event]:
-        before = self._logged(first - 1).sha256 if first > 1 else None
         for seq in range(first, last + 1):
-            logged = self._logged(seq)
-            if logged.event.previous != before:
-                raise self._refuse(
-                    seq,
-                    f"expected the sha256 of the event before, {before}, found "
-                    f"{logged.event.previous}: an event was changed",
-                )
-            before = logged.sha256
-            yield logged.event
+            self.check_link(seq)
+            yield self.event(seq)
 
     def _logged(self, seq: int) -> _Logged:
         known = self._known.get(seq)

@@ -8,6 +8,9 @@ from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.channels import ChannelState, channel_state, list_channels
+from infinity_v3.artifacts.registry.fsck import FsckOrder, FsckReport, fsck
+from infinity_v3.artifacts.registry.gc import GcReport, collect_garbage
+from infinity_v3.artifacts.registry.leases import gc_lease, push_lease
 from infinity_v3.artifacts.registry.log import EventLog
 from infinity_v3.artifacts.registry.moves import ChannelMove, check_name_of, move_channel
 from infinity_v3.artifacts.registry.pull import pull
@@ -92,7 +95,8 @@ class Registry:
     ) -> PushReport:
         """Send an artifact and name it by a version; see `push.push`."""
         order = PushOrder(artifact=artifact, version=version, actor=actor, signer=signer)
-        return push(self.storage, self._log(artifact.manifest.name), order, advance)
+        with push_lease(self.storage):
+            return push(self.storage, self._log(artifact.manifest.name), order, advance)
 
     def pull(self, resolved: Resolved, out: Path, *, advance: Advance = _nothing) -> Artifact:
         """Write an artifact to a new directory, trusted and whole; see `pull.pull`."""
@@ -173,6 +177,17 @@ class Registry:
         sha256 = hashlib.sha256(data).hexdigest()
         self.storage.create(paths.blob(sha256), data)
         return sha256
+
+    def collect_garbage(self, *, grace_s: float, is_dry_run: bool) -> GcReport:
+        """Remove what nothing needs any more; see `gc.collect_garbage`."""
+        if is_dry_run:
+            return collect_garbage(self.storage, grace_s=grace_s, is_dry_run=True)
+        with gc_lease(self.storage):
+            return collect_garbage(self.storage, grace_s=grace_s, is_dry_run=False)
+
+    def fsck(self, order: FsckOrder) -> FsckReport:
+        """Check everything; see `fsck.fsck`."""
+        return fsck(self.storage, order)
 
     def _log(self, name: str) -> EventLog:
         check_name_of("name", name)
