@@ -144,6 +144,11 @@ class Registry:
         """One event of a name's log."""
         return self._log(name).event(seq)
 
+    def last_event(self, name: str) -> Event | None:
+        """The newest event of a name, None where there is no such name."""
+        last = self._log(name).last_seq()
+        return self.event(name, last) if last else None
+
     def events(self, name: str) -> Iterator[Event]:
         """All events of a name, oldest first, their chain checked."""
         return iter(self._log(name).after(0))
