@@ -352,9 +352,10 @@ def test_signatures_that_are_asked_for(
     theirs = Versions(registry=signed, folders=versions.folders, ids=versions.ids)
     options = theirs.options(tmp_path / "cache", "--require-signature", str(keys.public))
     with (
-        ServerProcess(f"{NAME}:prod", *options) as server,
+        ServerProcess(NAME, *options) as server,
         HttpClient(server.base_url) as client,
     ):
+        assert info(client)["registry"]["reference"] == NAME
         for registry, fragment in (
             (signed, "==2: expected a signature by"),
             (unsigned, ".json: expected a valid"),

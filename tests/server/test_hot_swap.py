@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,7 @@ class Stage:
 
     Attributes:
         failure: raised in place of the next load.
+        may_load: loads wait for it.
         engines: of what was loaded, by artifact id.
     """
 
@@ -58,10 +60,12 @@ class Stage:
     swap: HotSwap = field(init=False)
     cache: Path
     failure: Exception | None = None
+    may_load: threading.Event = field(default_factory=threading.Event)
     engines: dict[str, FakeEngine] = field(default_factory=dict)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     def __post_init__(self) -> None:
+        self.may_load.set()
         first = self.pulled(1)
         started = self._started(first)
         context = self.client.context
@@ -114,6 +118,7 @@ class Stage:
         return found[f'infinity_channel_behind{{model="{NAME}"}}']
 
     def _load(self, current: StartedModel, pulled: PulledArtifact) -> StartedModel:
+        assert self.may_load.wait(10)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -169,6 +174,27 @@ def test_what_was_accepted_is_answered_by_the_old_one(stage: Stage) -> None:
     swap.result(10)
     assert old.num_ends == 1
     assert stage.swapped() == {"switched": 1, "failed": 0, "superseded": 0}
+
+
+def test_the_old_one_answers_while_the_new_one_loads(stage: Stage) -> None:
+    stage.may_load.clear()
+    swap = stage.to(2)
+    stage.client.wait_until(lambda: stage.is_behind() == 1)
+    shown = stage.client.get("/info").json
+    assert shown["artifact"]["id"] == model_info(NAME).artifact_id
+    assert shown["registry"]["next"] == {
+        "id": stage.pulled(2).id,
+        "version": "2",
+        "event": 2,
+        "state": "loading",
+        "reason": None,
+    }
+    assert stage.client.get("/ready").status == 200
+    assert embed(stage) == 200
+    stage.may_load.set()
+    swap.result(10)
+    assert stage.client.get("/info").json["registry"]["next"] is None
+    assert stage.is_behind() == 0
 
 
 def test_later_requests_do_not_keep_the_old_one(stage: Stage) -> None:
