@@ -5,7 +5,7 @@ VENV := .venv
 TEST_WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help demo test check matrix docs bench bench-quick clients faults fuzz image clean
+.PHONY: help demo test check matrix docs bench bench-quick clients crashes faults fuzz image clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -44,6 +44,10 @@ bench-quick: ## Fail where an engine fell behind the ratios recorded for this ki
 clients: ## Published clients, pinned, against real servers; writes docs/reports/clients.md (ARGS="--only NAME", "--json")
 	@.ci/setup dev
 	@$(VENV)/bin/python tests/clients/run.py $(ARGS)
+
+crashes: ## Kill processes at work on one registry two hundred times; nothing may be lost (ARGS="--kills 1000")
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/e2e/registry_crashes.py $(ARGS)
 
 faults: ## Overload a real server for ten minutes, then everything clients do wrong; writes docs/reports/faults.md
 	@.ci/setup dev

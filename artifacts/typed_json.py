@@ -175,6 +175,8 @@ class _Field:
     name: str
     key: str
     annotation: object
+    plain_types: frozenset[type]
+    """Values of exactly these types are right as they are."""
 
     def coerce(self, value: object) -> object:
         """Write 1 in a float field as 1.0, so that equal values have equal bytes."""
@@ -186,9 +188,23 @@ class _Field:
 def _fields_of(cls: type) -> tuple[_Field, ...]:
     hints = typing.get_type_hints(cls)
     return tuple(
-        _Field(field.name, field.metadata.get("key", field.name), hints[field.name])
+        _Field(
+            field.name,
+            field.metadata.get("key", field.name),
+            hints[field.name],
+            _plain_types(hints[field.name]),
+        )
         for field in dataclasses.fields(cls)
     )
+
+
+def _plain_types(annotation: object) -> frozenset[type]:
+    members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    return frozenset(member for member in members if member in (str, int, bool, type(None)))
+
+
+def _is_union(annotation: object) -> bool:
+    return typing.get_origin(annotation) in (types.UnionType, typing.Union)
 
 
 def _object_from_pairs(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -256,7 +272,10 @@ def _decode_dataclass(value: object, cls: type, at: Location) -> object:
     found = check_keys(value, (field.key for field in fields), at)
     return cls(
         **{
-            field.name: _decode(found[field.key], field.annotation, at.key(field.key))
+            field.name: found[field.key]
+            # Most values are plain: a place in the document is made for the others only.
+            if type(found[field.key]) in field.plain_types
+            else _decode(found[field.key], field.annotation, at.key(field.key))
             for field in fields
         }
     )

@@ -37,7 +37,7 @@ def channel_state(storage: RegistryStorage, log: EventLog, name: str, channel: s
     """
     record = read_record(storage, paths.channel(name, channel), ChannelRecord)
     if record is None:
-        event = log.newest(lambda event: event.channel == channel)
+        event = log.newest("channel", channel, MOVES)
         return ChannelState(
             name=name, channel=channel, event=event, is_interrupted=event is not None
         )
@@ -51,8 +51,8 @@ def channel_state(storage: RegistryStorage, log: EventLog, name: str, channel: s
 def list_channels(storage: RegistryStorage, log: EventLog, name: str) -> tuple[ChannelState, ...]:
     """Read all channels of a name that point somewhere, by name."""
     found = set(names_in(storage, paths.channels(name), ".json"))
-    last_seq = log.last_seq()
-    if last_seq and (last := log.event(last_seq)).channel is not None:
+    last = log.last()
+    if last is not None and last.channel is not None:
         found.add(last.channel)
     return tuple(channel_state(storage, log, name, channel) for channel in sorted(found))
 

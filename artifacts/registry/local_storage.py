@@ -53,13 +53,14 @@ class LocalStorage:
         with self._opened(path) as descriptor:
             if descriptor is None:
                 return None
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                data = file.read(MAX_READ_BYTES + 1)
-        if len(data) > MAX_READ_BYTES:
-            raise RefusedError(
-                f"{self._root / path}: expected at most {MAX_READ_BYTES} bytes, found more"
-            )
-        return data
+            num_bytes = os.fstat(descriptor).st_size
+            if num_bytes > MAX_READ_BYTES:
+                raise RefusedError(
+                    f"{self._root / path}: expected at most {MAX_READ_BYTES} bytes, found "
+                    f"{num_bytes}"
+                )
+            with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
+                return file.readall()
 
     def size(self, path: str) -> int | None:
         status = self._status(path)

@@ -6,7 +6,7 @@ Owns sequence, chain and creation of events. Knows nothing of what an event does
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from infinity_v3.artifacts.errors import RefusedError, RunFailedError
@@ -14,10 +14,17 @@ from infinity_v3.artifacts.names import is_name
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.records import Event, EventKind, encode_record
 from infinity_v3.artifacts.registry.storage import RegistryStorage
-from infinity_v3.artifacts.registry.stored import CHECK, is_artifact_id, parse_record, shown
+from infinity_v3.artifacts.registry.stored import (
+    CHECK,
+    is_artifact_id,
+    parse_record,
+    read_many,
+    shown,
+)
 
 MAX_ATTEMPTS = 100
 """Races that a writer may lose before it gives up."""
+READ_AT_ONCE = 64
 MOVES = (EventKind.PROMOTE, EventKind.ROLLBACK)
 
 _EVENT_FILE = re.compile(r"[0-9]{10}\.json")
@@ -78,13 +85,39 @@ class EventLog:
         """
         return tuple(self._chained(seq + 1, self.last_seq()))
 
-    def newest(self, matches: Callable[[Event], bool]) -> Event | None:
-        """Find the newest event that `matches`; reads back only as far as it lies."""
-        for seq in range(self.last_seq(), 0, -1):
-            event = self.event(seq)
-            if matches(event):
-                return event
+    def last(self) -> Event | None:
+        """The newest event, None where there is none."""
+        last = self.last_seq()
+        return self.event(last) if last else None
+
+    def newest(self, key: str, name: str, kinds: tuple[EventKind, ...]) -> Event | None:
+        """Find the newest event of these kinds whose `key` is `name`; reads back as far as it lies.
+
+        Args:
+            key: "channel" or "version".
+            name: a name, which JSON writes as it is.
+            kinds: what counts.
+        """
+        # Events are canonical, so that most need not be parsed to tell that they are others.
+        words = f'"{key}":"{name}"'.encode()
+        for first in range(self.last_seq(), 0, -READ_AT_ONCE):
+            chunk = list(range(first, max(first - READ_AT_ONCE, 0), -1))
+            for seq, data in self._unread(chunk).items():
+                if data is None or words in data:
+                    self._known[seq] = self._parse(seq, data)
+            for event in (self.event(seq) for seq in chunk if seq in self._known):
+                if getattr(event, key) == name and event.kind in kinds:
+                    return event
         return None
+
+    def fetch(self, numbers: Iterable[int]) -> None:
+        """Read events that will be asked for, many at a time.
+
+        Raises:
+            RefusedError: one is absent, or not an event of this name and number.
+        """
+        for seq, data in self._unread(sorted(set(numbers))).items():
+            self._known[seq] = self._parse(seq, data)
 
     def check_link(self, seq: int) -> None:
         """Refuse an event that does not hold the digest of the one before."""
@@ -134,6 +167,8 @@ class EventLog:
 
     def _chained(self, first: int, last: int) -> Iterator[Event]:
         for seq in range(first, last + 1):
+            if (seq - first) % READ_AT_ONCE == 0:
+                self.fetch(range(seq, min(seq + READ_AT_ONCE, last + 1)))
             self.check_link(seq)
             yield self.event(seq)
 
@@ -144,10 +179,18 @@ class EventLog:
         return known
 
     def _read(self, seq: int) -> _Logged:
-        path = paths.event(self._name, seq)
-        data = self._storage.read(path)
+        return self._parse(seq, self._storage.read(paths.event(self._name, seq)))
+
+    def _unread(self, numbers: Sequence[int]) -> dict[int, bytes | None]:
+        """The bytes of those events that were not read yet."""
+        unknown = [seq for seq in numbers if seq not in self._known]
+        files = [paths.event(self._name, seq) for seq in unknown]
+        return dict(zip(unknown, read_many(self._storage, files), strict=True))
+
+    def _parse(self, seq: int, data: bytes | None) -> _Logged:
         if data is None:
             raise self._refuse(seq, "expected this event, found none")
+        path = paths.event(self._name, seq)
         event = parse_record(self._storage, path, data, Event)
         problem = _problem(event, self._name, seq)
         if problem is not None:

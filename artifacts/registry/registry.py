@@ -146,8 +146,7 @@ class Registry:
 
     def last_event(self, name: str) -> Event | None:
         """The newest event of a name, None where there is no such name."""
-        last = self._log(name).last_seq()
-        return self.event(name, last) if last else None
+        return self._log(name).last()
 
     def events(self, name: str) -> Iterator[Event]:
         """All events of a name, oldest first, their chain checked."""

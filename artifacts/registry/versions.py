@@ -3,13 +3,22 @@
 Knows nothing of channels and of blobs.
 """
 
+from collections.abc import Sequence
+
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.names import is_sha256
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.log import EventLog
 from infinity_v3.artifacts.registry.records import Event, EventKind, VersionRecord, encode_record
 from infinity_v3.artifacts.registry.storage import RegistryStorage
-from infinity_v3.artifacts.registry.stored import CHECK, names_in, read_record, shown
+from infinity_v3.artifacts.registry.stored import (
+    CHECK,
+    names_in,
+    parse_record,
+    read_many,
+    read_record,
+    shown,
+)
 
 PROFILE_NOTE = "profile"
 BUILD_NOTE = "build"
@@ -27,15 +36,8 @@ def find_version(
     Raises:
         RefusedError: the record contradicts the event that it names.
     """
-    path = paths.version(name, version)
-    record = read_record(storage, path, VersionRecord)
-    last_seq = log.last_seq()
-    last = log.event(last_seq) if last_seq else None
-    if last is not None and last.version == version:
-        if last.kind is EventKind.RETIRE:
-            return None
-        if last.kind is EventKind.PUSH and record is None:
-            return record_of(last)
+    record = read_record(storage, paths.version(name, version), VersionRecord)
+    record = _in_force(log.last(), version, record)
     if record is not None:
         check_version(storage, log, name, version, record)
     return record
@@ -58,12 +60,18 @@ def check_version(
 
 def list_versions(storage: RegistryStorage, log: EventLog, name: str) -> dict[str, VersionRecord]:
     """Read all versions of a name that are not retired, oldest push first."""
-    found = set(names_in(storage, paths.versions(name), ".json"))
-    last_seq = log.last_seq()
-    if last_seq:
-        found.add(log.event(last_seq).version)
-    records = {version: find_version(storage, log, name, version) for version in found}
-    kept = [(record.event, version, record) for version, record in records.items() if record]
+    found = list(names_in(storage, paths.versions(name), ".json"))
+    last = log.last()
+    if last is not None and last.version not in found:
+        found.append(last.version)
+    read = _read_all(storage, name, found)
+    log.fetch(record.event for record in read.values() if record and record.event > 0)
+    kept: list[tuple[int, str, VersionRecord]] = []
+    for version in found:
+        record = _in_force(last, version, read[version])
+        if record is not None:
+            check_version(storage, log, name, version, record)
+            kept.append((record.event, version, record))
     return {version: record for _, version, record in sorted(kept, key=lambda item: item[0])}
 
 
@@ -85,8 +93,28 @@ def write_version(storage: RegistryStorage, event: Event) -> None:
 
 def was_pushed(log: EventLog, version: str) -> Event | None:
     """The newest push or retirement of a version, None where its number was never used."""
-    kinds = (EventKind.PUSH, EventKind.RETIRE)
-    return log.newest(lambda event: event.version == version and event.kind in kinds)
+    return log.newest("version", version, (EventKind.PUSH, EventKind.RETIRE))
+
+
+def _read_all(
+    storage: RegistryStorage, name: str, versions: Sequence[str]
+) -> dict[str, VersionRecord | None]:
+    files = [paths.version(name, version) for version in versions]
+    return {
+        version: None if data is None else parse_record(storage, path, data, VersionRecord)
+        for version, path, data in zip(versions, files, read_many(storage, files), strict=True)
+    }
+
+
+def _in_force(
+    last: Event | None, version: str, record: VersionRecord | None
+) -> VersionRecord | None:
+    """The record after an interrupted push or retirement, which only the last event can be."""
+    if last is None or last.version != version:
+        return record
+    if last.kind is EventKind.RETIRE:
+        return None
+    return record_of(last) if last.kind is EventKind.PUSH and record is None else record
 
 
 def _blob_note(event: Event, key: str) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from infinity_v3.artifacts.registry.local_storage import LocalStorage
 from infinity_v3.artifacts.registry.registry import Registry
 from registries import NAME, fake, new_key, new_registry, push
 
@@ -63,7 +64,7 @@ def test_a_version_travels_with_its_signature(tmp_path: Path, there: Registry, k
         "signatures": [key_id],
         "dropped_signatures": [],
     }
-    here = Registry(type(there.storage)(tmp_path / "here"))
+    here = Registry(LocalStorage(tmp_path / "here"))
     assert there.signatures(NAME, "1.0") == here.signatures(NAME, "1.0")
     again = run(tmp_path, "import-oci", "layout", "--registry", "there")
     assert again.stdout == f"{NAME}==1.0\n  {identity}\n  signed by {key_id}\n"

@@ -114,6 +114,7 @@ def test_a_server_that_is_down_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     fsspec.filesystem("s3").clear_instance_cache()
     try:
         with pytest.raises(RunFailedError) as failure:

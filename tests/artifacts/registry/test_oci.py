@@ -56,7 +56,7 @@ def blob(layout: Path, descriptor: Json) -> Path:
     assert {"mediaType", "digest", "size"} <= descriptor.keys() <= known
     assert MEDIA_TYPE.fullmatch(descriptor["mediaType"])
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", descriptor["digest"])
-    path = layout / "blobs" / descriptor["digest"].replace(":", "/")
+    path = layout / "blobs" / str(descriptor["digest"]).replace(":", "/")
     data = path.read_bytes()
     assert descriptor["digest"] == f"sha256:{hashlib.sha256(data).hexdigest()}"
     assert type(descriptor["size"]) is int

@@ -242,3 +242,13 @@ def test_the_log_tells_who_pushed_what(registry: Registry, tmp_path: Path) -> No
     assert (moved.kind, moved.channel, moved.seq) == (EventKind.PROMOTE, "prod", 2)
     record = json.loads(registry.storage.read(paths.channel(NAME, "prod")) or b"")
     assert record == {"id": pushed.id, "version": "1.0", "event": 2}
+
+
+def test_folders_of_a_killed_first_push_are_no_damage(registry: Registry, tmp_path: Path) -> None:
+    """Its event was never written; a log that was emptied is another thing."""
+    log = tmp_path / "registry" / paths.log(NAME)
+    log.mkdir(parents=True)
+    assert damage_of(registry) == {}
+    push(registry, tmp_path, "1.0")
+    (log / "0000000001.json").unlink()
+    assert paths.log(NAME) in damage_of(registry)

@@ -19,7 +19,7 @@ BLOCK = 16 << 20
 NewStorage = Callable[[], RegistryStorage]
 
 few_examples = settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
