@@ -276,19 +276,16 @@ def _decode_enum(value: object, cls: type[Enum], at: Location) -> Enum:
     raise at.refuse(f"expected one of {allowed}; found {_describe(value)}")
 
 
-def _decode_dataclass(value: object, cls: type, at: Location) -> object:
+def _decode_dataclass(document: object, cls: type, at: Location) -> object:
     fields = _fields_of(cls)
     optional = {field.key for field in fields if field.is_optional}
-    found = check_keys(value, (field.key for field in fields), at, optional=optional)
+    found = check_keys(document, (field.key for field in fields), at, optional=optional)
     return cls(
         **{
-<<<<<<< HEAD
-            field.name: _decode(found.get(field.key), field.annotation, at.key(field.key))
-=======
-            field.name: found[field.key]
+            field.name: value
             # Most values are plain: a place in the document is made for the others only.
-            if type(found[field.key]) in field.plain_types
-            else _decode(found[field.key], field.annotation, at.key(field.key))
+            if type(value := found.get(field.key)) in field.plain_types
+            else _decode(value, field.annotation, at.key(field.key))
             for field in fields
         }
     )

@@ -92,8 +92,9 @@ class HotSwap:
     def close(self) -> None:
         """Close what has been replaced and was not closed yet."""
         self._pool.shutdown(wait=False)
-        if self._retiring is not None:
-            self._retiring.service.close()
+        retiring, self._retiring = self._retiring, None
+        if retiring is not None:
+            retiring.service.close()
 
     @property
     def _name(self) -> str:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def swaps(client: HttpClient, result: str) -> float:
     return counts(text)[f'infinity_channel_swaps_total{{model="{NAME}",result="{result}"}}']
 
 
+def has_failed(client: HttpClient, before: float) -> bool:
+    return swaps(client, "failed") > before
+
+
+def has_answered(load: SwapLoad, num_answers: int) -> bool:
+    return load.answers.total() > num_answers
+
+
 def vectors(versions: Versions, client: HttpClient) -> dict[str, dict[str, Vectors]]:
     """What each version answers, asked while nothing is swapped."""
     found = {}
@@ -128,7 +137,7 @@ def test_no_request_is_lost_or_mixed_while_a_channel_moves(
         for number in range(NUM_MOVES_UNDER_LOAD):
             answered = load.answers.total()
             move(versions, client, "21"[number % 2])
-            wait_until("an answer", lambda seen=answered: load.answers.total() > seen + 8)
+            wait_until("an answer", partial(has_answered, load, answered + 8))
     assert load.complaints == []
     assert min(load.answers["1"], load.answers["2"]) > NUM_MOVES_UNDER_LOAD
     assert swaps(client, "switched") - before == NUM_MOVES_UNDER_LOAD
@@ -250,7 +259,7 @@ def test_what_cannot_take_over_is_not_served(
     failed = swaps(client, "failed")
     push(versions, tmp_path / "next")
     versions.registry.move(NAME, version)
-    wait_until("a failed swap", lambda: swaps(client, "failed") > failed)
+    wait_until("a failed swap", partial(has_failed, client, failed))
     shown = info(client)
     assert shown["artifact"]["id"] == versions.ids["2"]
     following = shown["registry"]["next"]
@@ -276,7 +285,7 @@ def test_a_damaged_blob_is_not_served(
     blob.chmod(0o600)
     blob.write_bytes(b"something else")
     versions.registry.move(NAME, "damaged")
-    wait_until("a refusal", lambda: swaps(client, "failed") > failed)
+    wait_until("a refusal", partial(has_failed, client, failed))
     shown = info(client)
     assert shown["artifact"]["id"] == versions.ids["2"]
     assert "tokenizer/tokenizer.json" in shown["registry"]["error"]
@@ -343,16 +352,17 @@ def test_signatures_that_are_asked_for(
     theirs = Versions(registry=signed, folders=versions.folders, ids=versions.ids)
     options = theirs.options(tmp_path / "cache", "--require-signature", str(keys.public))
     with (
-        ServerProcess(f"{NAME}:prod", *options) as server,
+        ServerProcess(NAME, *options) as server,
         HttpClient(server.base_url) as client,
     ):
+        assert info(client)["registry"]["reference"] == NAME
         for registry, fragment in (
             (signed, "==2: expected a signature by"),
             (unsigned, ".json: expected a valid"),
         ):
             failed = swaps(client, "failed")
             registry.move(NAME, "2" if registry is signed else "1")
-            wait_until("a refusal", lambda seen=failed: swaps(client, "failed") > seen)
+            wait_until("a refusal", partial(has_failed, client, failed))
             assert fragment in info(client)["registry"]["error"]
         assert info(client)["artifact"]["id"] == versions.ids["1"]
     refused = start_and_fail(str(small.artifact), "--require-signature", str(keys.public))

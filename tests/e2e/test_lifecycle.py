@@ -138,9 +138,13 @@ class TestRefusedStarts:
         message = self.refused("--model-id", minilm_artifact, *arguments, code=2)
         assert [part for part in fragments if part not in message] == []
 
-    @pytest.mark.parametrize("model", ["./no-such-directory", "/tmp/..", "a:b", "not an id"])
+    @pytest.mark.parametrize("model", ["./no-such-directory", "/tmp/..", "a:", "not an id"])
     def test_model_that_is_none(self, model: str) -> None:
         assert model in self.refused("--model-id", model, "--port", "0", code=2)
+
+    def test_a_reference_that_no_registry_knows(self, tmp_path: Path) -> None:
+        message = self.refused("--model-id", "a:b", "--registry", tmp_path, code=3)
+        assert f"--model-id a:b: {tmp_path}: expected a registry" in message
 
     def test_no_model(self) -> None:
         assert "--model-id" in self.refused("--port", "0", code=2)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,7 @@ def test_what_comes_from_no_registry_cannot_be_watched(tmp_path: Path) -> None:
     for model_id, what in ((str(path), "an artifact directory"), ("org/name", "a hub id")):
         config = ModelConfig(model_id=model_id, watch_channel=True)
         source = find_source(model_id, None)
-        found = refusal(lambda c=config, s=source: check_registry_options(c, s, None))
+        found = refusal(partial(check_registry_options, config, source, None))
         assert found == (
             "--watch-channel: follows a channel of a registry, but --model-id "
             f"{model_id} is {what}; give name:channel, or drop it"

@@ -1,0 +1,133 @@
+"""What a follower of a channel tells, look by look."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from channel_kit import LocalRegistry
+from fake_artifact import make_manifest, make_target, write_fake_artifact
+from infinity_v3.artifacts.errors import RunFailedError
+from infinity_v3.artifacts.registry.open_registry import open_registry
+from infinity_v3.artifacts.registry.reference import Reference
+from infinity_v3.artifacts.registry.registry import Registry
+from infinity_v3.compiler.registry.cache_commands import run_follow
+from infinity_v3.compiler.registry.following import (
+    MAX_WAIT_S,
+    CachedArtifact,
+    ChannelFollower,
+    Trouble,
+)
+
+INTERVAL_S = 4.0
+NAME = make_manifest().name
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> LocalRegistry:
+    """Two versions; the channel points to the first."""
+    registry = LocalRegistry.make(tmp_path / "registry")
+    for number in (1, 2):
+        target = make_target(f"cpu-{number}")
+        folder = write_fake_artifact(tmp_path / str(number), {"targets": (target,)})
+        registry.push(folder, str(number))
+    registry.move(NAME, "1")
+    return registry
+
+
+def follower_of(
+    registry: LocalRegistry, cache: Path, opened: Callable[[], Registry] | None = None
+) -> ChannelFollower:
+    return ChannelFollower(
+        opened or (lambda: open_registry(registry.location)),
+        Reference(name=NAME, channel="prod"),
+        cache,
+        INTERVAL_S,
+    )
+
+
+def told(follower: ChannelFollower) -> tuple[str, int | None]:
+    news = follower.look()
+    assert isinstance(news, CachedArtifact)
+    assert (Path(news.path) / "artifact.json").exists()
+    assert Path(news.path).name == news.id.removeprefix("sha256:")
+    return news.version, news.event
+
+
+def test_each_move_is_told_once(registry: LocalRegistry, tmp_path: Path) -> None:
+    follower = follower_of(registry, tmp_path / "cache")
+    assert told(follower) == ("1", 3)
+    assert follower.look() is None
+    registry.move(NAME, "2")
+    assert told(follower) == ("2", 4)
+    assert follower.look() is None
+    registry.move(NAME, "1")
+    registry.move(NAME, "2")
+    assert told(follower) == ("2", 6)
+    assert follower.wait_s == INTERVAL_S
+
+
+def test_an_outage_is_told_once_and_its_end(registry: LocalRegistry, tmp_path: Path) -> None:
+    is_down = True
+
+    def opened() -> Registry:
+        if is_down:
+            raise RunFailedError("no network")
+        return open_registry(registry.location)
+
+    follower = follower_of(registry, tmp_path / "cache", opened)
+    assert follower.look() == Trouble(error="no network", exit_code=1)
+    waits = [follower.wait_s]
+    for _ in range(6):
+        assert follower.look() is None
+        waits.append(follower.wait_s)
+    assert waits == [8.0, 16.0, 32.0, *[MAX_WAIT_S] * 4]
+    is_down = False
+    assert told(follower) == ("1", 3)
+    assert follower.wait_s == INTERVAL_S
+    assert follower.look() is None
+
+
+def test_damage_is_told_until_it_is_mended(registry: LocalRegistry, tmp_path: Path) -> None:
+    follower = follower_of(registry, tmp_path / "cache")
+    told(follower)
+    (record,) = registry.root.glob(f"names/{NAME}/versions/2.json")
+    content = record.read_bytes()
+    registry.move(NAME, "2")
+    record.unlink()
+    trouble = follower.look()
+    assert isinstance(trouble, Trouble)
+    assert trouble.exit_code == 3
+    assert follower.look() is None
+    record.write_bytes(content)
+    assert told(follower) == ("2", 4)
+
+
+def test_a_channel_that_never_was(registry: LocalRegistry, tmp_path: Path) -> None:
+    follower = ChannelFollower(
+        lambda: open_registry(registry.location),
+        Reference(name=NAME, channel="stable"),
+        tmp_path / "cache",
+        INTERVAL_S,
+    )
+    trouble = follower.look()
+    assert isinstance(trouble, Trouble)
+    assert "channels: prod" in trouble.error
+
+
+def test_lines_appear_at_once(registry: LocalRegistry, tmp_path: Path) -> None:
+    output = (tmp_path / "output").open("w", encoding="utf-8")
+    seen: list[str] = []
+
+    def sleep(seconds: float) -> bool:
+        assert seconds == INTERVAL_S
+        seen.append((tmp_path / "output").read_text())
+        registry.move(NAME, "2")
+        return len(seen) < 2
+
+    with output:
+        run_follow(follower_of(registry, tmp_path / "cache"), output, sleep, is_json=False)
+    first, second = (text.splitlines() for text in seen)
+    assert first[0].startswith(f"{NAME} 1 sha256:")
+    assert first[0].endswith(" (event 3)")
+    assert second[2].startswith(f"{NAME} 2 sha256:")
