@@ -144,10 +144,10 @@ def targets(is_json: bool) -> None:
 
 
 cli.add_command(catalog)
-cli.add_command(merge)
-cli.add_command(registry)
-cli.add_command(retarget)
 cli.add_command(tune)
+cli.add_command(registry)
+cli.add_command(merge)
+cli.add_command(retarget)
 cli.add_command(upgrade)
 
 

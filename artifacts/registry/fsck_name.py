@@ -143,7 +143,7 @@ class NameCheck:
         for entry in self._storage.list(paths.versions(self._name)):
             path = f"{paths.versions(self._name)}/{entry}"
             if entry.endswith(".sig"):
-                if entry.removesuffix(".sig") not in live:
+                if entry.removesuffix(".sig") not in live and self._storage.list(path):
                     self._findings.note(path, "signatures of no version; `gc` removes them")
             elif not entry.endswith(".json"):
                 self._findings.damaged(path, "expected versions and signatures only")

@@ -28,7 +28,7 @@ class FileSystem(Protocol):
 
     def pipe_file(self, path: str, value: bytes, **options: object) -> object: ...
 
-    def put_file(self, lpath: str, rpath: str) -> object: ...
+    def put_file(self, lpath: str, rpath: str, **options: object) -> object: ...
 
     def cat_file(self, path: str) -> bytes: ...
 
@@ -56,6 +56,8 @@ class ObjectWriter(Protocol):
 class PlainWriter:
     """A store whose writes are whole but never conditional."""
 
+    _upload_options: Mapping[str, object] = {}
+
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs
         self._root = root
@@ -73,7 +75,7 @@ class PlainWriter:
     def upload(self, path: str, source: Path) -> None:
         with os_errors_as_run_failed("read", source):
             source.open("rb").close()
-        self._fs.put_file(str(source), self._whole(path))
+        self._fs.put_file(str(source), self._whole(path), **self._upload_options)
 
     def _whole(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -148,6 +150,9 @@ class S3Writer(ConditionalWriter):
     was written names its writer.
     """
 
+    # Ten parts at a time are in memory; the library's own have 50 MiB.
+    _upload_options: Mapping[str, object] = {"chunksize": 16 << 20}
+
     def _create(self, path: str, data: bytes) -> bool:
         token = secrets.token_hex(16)
         if self._put_if_absent(path, data, Metadata={_WRITER_KEY: token}):
@@ -162,7 +167,7 @@ class S3Writer(ConditionalWriter):
 class MemoryWriter(PlainWriter):
     """The memory of this process; nothing but its own lock keeps its threads apart."""
 
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
     def create(self, path: str, data: bytes) -> bool:
         with self._lock:

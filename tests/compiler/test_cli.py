@@ -51,11 +51,12 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a command: model, inspect, verify, targets, catalog, tune; see "),
+        ((), "expected a command: model, inspect, verify, targets, catalog, tune, registry, "),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: catalog, inspect, model, targets, tune, verify",
+            "no such command: zzz; commands: catalog, inspect, model, registry, targets, tune, "
+            "verify",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
@@ -180,7 +181,7 @@ def test_every_flag_reaches_the_request(
         str(tmp_path / "k"),
     ]
     arguments += ["--embed-limit-mb", "0", "--config", str(config)]
-    arguments += ["--yes-token", "true", "--no-token", "false"]
+    arguments += ["--yes-token", "true", "--no-token", "false", "--keep-program"]
     assert call(monkeypatch, *arguments) == 0
     assert pipeline.request == CompileRequest(
         checkpoint="ckpt",
@@ -196,6 +197,7 @@ def test_every_flag_reaches_the_request(
         labels={"k": "v", "l": "w"},
         kernel_cache=tmp_path / "k",
         embed_limit_mb=0,
+        keep_program=True,
         threads=2,
     )
     shown = capsys.readouterr()
