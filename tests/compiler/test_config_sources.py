@@ -161,6 +161,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
             "max-sequence-length: expected a whole number, found a float",
         ),
         ("name = 3", "name: expected a string, found a whole number"),
+        ("keep-program = 1", "keep-program: expected true or false, found a whole number"),
         ("target = 3", "target: expected an array of strings, found a whole number"),
         (
             'target = ["a", 3]',
