@@ -55,8 +55,7 @@ def refusal(
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: catalog, inspect, model, registry, targets, tune, "
-            "verify",
+            "no such command: zzz; commands: catalog, inspect, merge, model, registry, retarget, ",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
