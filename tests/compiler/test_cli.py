@@ -146,7 +146,7 @@ class Compiled:
 def pipeline(monkeypatch: pytest.MonkeyPatch, sample_artifact: Artifact) -> Compiled:
     compiled = Compiled(sample_artifact)
     monkeypatch.setattr("infinity_v3.compiler.pipeline.compile_model", compiled)
-    monkeypatch.setattr(commands, "_silence_libraries", lambda: None)
+    monkeypatch.setattr(commands, "silence_libraries", lambda: None)
     return compiled
 
 
