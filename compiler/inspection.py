@@ -112,12 +112,14 @@ def shown_bytes(num_bytes: int) -> str:
 
 def _identity(artifact: Artifact) -> list[tuple[str, object]]:
     manifest = artifact.manifest
+    kept = ", ".join(program.precision.value for program in manifest.program)
     return [
         ("name", manifest.name),
         ("kind", manifest.kind.value),
         ("id", artifact.artifact_id),
         ("path", artifact.path),
         ("format", f"{manifest.format} {manifest.format_version}"),
+        ("programs", kept or None),
     ]
 
 

@@ -26,8 +26,11 @@ from infinity_v3.artifacts.typed_json import (
 FORMAT = "infinity-program"
 FORMAT_VERSION = 1
 _KEYS = ("graph", "opset_version", "range_constraints", "schema_version", "signature")
+_ARITHMETIC = "add|and_|eq|floordiv|ge|getitem|gt|le|lt|mod|mul|ne|neg|not_|or_|pow|sub|truediv"
+"""Of Python's operators: others call what they are given."""
 _OPERATOR = re.compile(
-    r"torch\.ops\.(aten|infinity)\.\w+\.\w+|torch\.sym_\w+|_operator\.[a-z]\w*|math\.[a-z]\w*"
+    rf"torch\.ops\.(aten|infinity)\.\w+\.\w+|torch\.sym_\w+|_operator\.({_ARITHMETIC})|math\.[a-z]+",
+    re.ASCII,
 )
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
 _EXPRESSION = re.compile(r"('[su][0-9]+'|[A-Za-z]+|[0-9]+|[(), =-])*")

@@ -51,12 +51,11 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a command: model, inspect, verify, targets, catalog, tune, registry; see "),
+        ((), "expected a command: model, inspect, verify, targets, catalog, tune, registry, "),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: catalog, inspect, model, registry, targets, tune, "
-            "verify",
+            "no such command: zzz; commands: catalog, inspect, merge, model, registry, retarget, ",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
@@ -147,7 +146,7 @@ class Compiled:
 def pipeline(monkeypatch: pytest.MonkeyPatch, sample_artifact: Artifact) -> Compiled:
     compiled = Compiled(sample_artifact)
     monkeypatch.setattr("infinity_v3.compiler.pipeline.compile_model", compiled)
-    monkeypatch.setattr(commands, "_silence_libraries", lambda: None)
+    monkeypatch.setattr(commands, "silence_libraries", lambda: None)
     return compiled
 
 
@@ -181,7 +180,7 @@ def test_every_flag_reaches_the_request(
         str(tmp_path / "k"),
     ]
     arguments += ["--embed-limit-mb", "0", "--config", str(config)]
-    arguments += ["--yes-token", "true", "--no-token", "false"]
+    arguments += ["--yes-token", "true", "--no-token", "false", "--keep-program"]
     assert call(monkeypatch, *arguments) == 0
     assert pipeline.request == CompileRequest(
         checkpoint="ckpt",
@@ -197,6 +196,7 @@ def test_every_flag_reaches_the_request(
         labels={"k": "v", "l": "w"},
         kernel_cache=tmp_path / "k",
         embed_limit_mb=0,
+        keep_program=True,
         threads=2,
     )
     shown = capsys.readouterr()

@@ -66,7 +66,7 @@ def test_all_keys_of_a_file(tmp_path: Path) -> None:
         tmp_path,
         'checkpoint = "other"\nout = "o"\n[compile]\ntarget = ["t"]\nname = "n"\nrevision = "r"\n'
         'task = "embedding"\npooling = "cls"\nmax-sequence-length = 9\nlabel = {k = "v"}\n'
-        'kernel-cache = "/k"\nthreads = 3\n',
+        'kernel-cache = "/k"\nthreads = 3\nkeep-program = true\n',
     )
     request = resolve_request(flags={}, environ={}, config=config).request
     assert request == CompileRequest(
@@ -81,7 +81,21 @@ def test_all_keys_of_a_file(tmp_path: Path) -> None:
         labels={"k": "v"},
         kernel_cache=Path("/k"),
         threads=3,
+        keep_program=True,
     )
+
+
+@pytest.mark.parametrize(("text", "is_kept"), [("true", True), ("1", True), ("false", False)])
+def test_a_choice_of_two_from_the_environment(text: str, is_kept: bool) -> None:
+    environ = {"INFINITY_COMPILE_KEEP_PROGRAM": text}
+    assert resolve({}, environ).request.keep_program is is_kept
+
+
+def test_a_variable_takes_a_choice_of_a_file_back(tmp_path: Path) -> None:
+    config = toml(tmp_path, "keep-program = true\n")
+    assert resolve({}, {}, config).request.keep_program
+    environ = {"INFINITY_COMPILE_KEEP_PROGRAM": "0"}
+    assert not resolve({}, environ, config).request.keep_program
 
 
 def test_all_variables() -> None:
@@ -147,6 +161,7 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
             "max-sequence-length: expected a whole number, found a float",
         ),
         ("name = 3", "name: expected a string, found a whole number"),
+        ("keep-program = 1", "keep-program: expected true or false, found a whole number"),
         ("target = 3", "target: expected an array of strings, found a whole number"),
         (
             'target = ["a", 3]',
@@ -252,6 +267,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"target": ("a", "a")}, {}, "--target: a is given twice"),
         ({"out": ("",)}, {}, "--out: expected a directory, found an empty string"),
         ({"checkpoint": (" ",)}, {}, "checkpoint: expected a value"),
+        (
+            {},
+            {"INFINITY_COMPILE_KEEP_PROGRAM": "yes"},
+            "INFINITY_COMPILE_KEEP_PROGRAM: expected true or false, found 'yes'",
+        ),
         (
             {},
             {"INFINITY_COMPILE_THREADS": "two"},

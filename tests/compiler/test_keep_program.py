@@ -165,6 +165,7 @@ def set_size(expression: str) -> Callable[[dict[str, Any]], None]:
 HOSTILE = {
     "module": (set_node("target", "torch.load"), r"nodes\[0\]\.target: expected an operator"),
     "builtin": (set_node("target", "os.system"), r"nodes\[0\]\.target: expected an operator"),
+    "caller": (set_node("target", "_operator.call"), "expected an operator"),
     "namespace": (set_node("target", "torch.ops.prim.Print.default"), "expected an operator"),
     "name": (set_node("name", "x):\n  import os"), r"nodes\[0\]\.name: expected a name"),
     "metadata": (set_node("metadata", {"from_node": "[]"}), "metadata: expected an empty object"),
