@@ -143,8 +143,8 @@ def targets(is_json: bool) -> None:
 
 cli.add_command(build)
 cli.add_command(catalog)
-cli.add_command(registry)
 cli.add_command(tune)
+cli.add_command(registry)
 
 
 def main() -> None:

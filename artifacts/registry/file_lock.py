@@ -36,8 +36,8 @@ class LockTimes:
 
     Attributes:
         refresh_s: between two refreshes of a lock file by its owner.
-        stale_after_s: an owner of whom nothing else is known counts as dead after that long without
-            a refresh, by the clock of the one who waits.
+        stale_after_s: an owner elsewhere counts as dead after that long without a refresh, by the
+            clock of the one who waits.
         give_up_after_s: a living owner is waited for that long.
     """
 
@@ -134,9 +134,10 @@ class FileLock:
             os.close(descriptor)
 
     def _is_dead(self, seen: _Seen, since_s: float) -> bool:
-        if time.monotonic() - since_s > self._times.stale_after_s:
-            return True
-        return seen.owner is not None and seen.owner.is_gone()
+        # A process that is held still does not refresh, and is not dead.
+        if seen.owner is not None and seen.owner.is_known():
+            return seen.owner.is_gone()
+        return time.monotonic() - since_s > self._times.stale_after_s
 
     def _take_over(self, dead: _Seen) -> bool:
         """Replace the lock file, unless it is no longer the one that was found dead."""

@@ -21,6 +21,8 @@ from infinity_v3.artifacts.registry.folders import open_folder
 from infinity_v3.artifacts.registry.staged_file import TEMPORARIES, StagedFile
 from infinity_v3.artifacts.registry.storage import MAX_READ_BYTES
 
+_STALE_AFTER_S = 3600.0
+"""A temporary file that was not written to for that long has no living writer."""
 _HIDDEN = "."
 """First character of the folders that hold temporary and lock files; names never begin so."""
 
@@ -144,7 +146,7 @@ class LocalStorage:
                 lock.release()
 
     def remove_stale_temporaries(self, older_than_s: float) -> int:
-        oldest_s = time.time() - older_than_s
+        oldest_s = time.time() - max(older_than_s, _STALE_AFTER_S)
         num_removed = 0
         with self._failures("remove", TEMPORARIES):
             try:

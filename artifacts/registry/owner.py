@@ -36,10 +36,14 @@ class Owner:
         """The owner as shown to users."""
         return f"process {self.pid} on {self.host}"
 
+    def is_known(self) -> bool:
+        """Tell whether this process can see whether that one lives."""
+        here = current_owner()
+        return here.started != "" and (self.host, self.boot) == (here.host, here.boot)
+
     def is_gone(self) -> bool:
         """Tell whether the process has certainly ended; False where that cannot be known."""
-        here = current_owner()
-        if not here.started or (self.host, self.boot) != (here.host, here.boot):
+        if not self.is_known():
             return False
         try:
             os.kill(self.pid, 0)

@@ -10,6 +10,7 @@ from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.channels import ChannelState, channel_state, list_channels
 from infinity_v3.artifacts.registry.fsck import FsckOrder, FsckReport, fsck
 from infinity_v3.artifacts.registry.gc import GcReport, collect_garbage
+from infinity_v3.artifacts.registry.leases import gc_lease, push_lease
 from infinity_v3.artifacts.registry.log import EventLog
 from infinity_v3.artifacts.registry.moves import ChannelMove, check_name_of, move_channel
 from infinity_v3.artifacts.registry.pull import pull
@@ -94,7 +95,8 @@ class Registry:
     ) -> PushReport:
         """Send an artifact and name it by a version; see `push.push`."""
         order = PushOrder(artifact=artifact, version=version, actor=actor, signer=signer)
-        return push(self.storage, self._log(artifact.manifest.name), order, advance)
+        with push_lease(self.storage):
+            return push(self.storage, self._log(artifact.manifest.name), order, advance)
 
     def pull(self, resolved: Resolved, out: Path, *, advance: Advance = _nothing) -> Artifact:
         """Write an artifact to a new directory, trusted and whole; see `pull.pull`."""
@@ -142,6 +144,11 @@ class Registry:
         """One event of a name's log."""
         return self._log(name).event(seq)
 
+    def last_event(self, name: str) -> Event | None:
+        """The newest event of a name, None where there is no such name."""
+        last = self._log(name).last_seq()
+        return self.event(name, last) if last else None
+
     def events(self, name: str) -> Iterator[Event]:
         """All events of a name, oldest first, their chain checked."""
         return iter(self._log(name).after(0))
@@ -178,7 +185,10 @@ class Registry:
 
     def collect_garbage(self, *, grace_s: float, is_dry_run: bool) -> GcReport:
         """Remove what nothing needs any more; see `gc.collect_garbage`."""
-        return collect_garbage(self.storage, grace_s=grace_s, is_dry_run=is_dry_run)
+        if is_dry_run:
+            return collect_garbage(self.storage, grace_s=grace_s, is_dry_run=True)
+        with gc_lease(self.storage):
+            return collect_garbage(self.storage, grace_s=grace_s, is_dry_run=False)
 
     def fsck(self, order: FsckOrder) -> FsckReport:
         """Check everything; see `fsck.fsck`."""

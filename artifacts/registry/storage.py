@@ -99,7 +99,7 @@ class RegistryStorage(Protocol):
         ...
 
     def remove_stale_temporaries(self, older_than_s: float) -> int:
-        """Remove what killed writers left unfinished that long ago.
+        """Remove what killed writers left unfinished that long ago; living ones are spared.
 
         Returns:
             How many files were removed.

@@ -13,7 +13,7 @@ from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.exits import VerdictError
 from infinity_v3.compiler.inspection import shown_bytes
 from infinity_v3.compiler.registry.keys import trusted_keys_option, verifier_of
-from infinity_v3.compiler.registry.output import print_result, progress_of
+from infinity_v3.compiler.registry.output import counted, print_result, progress_of
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 
 
@@ -55,10 +55,13 @@ def _damaged(location: str, damage: Sequence[Finding]) -> RefusedError:
 def _text(report: FsckReport) -> str:
     lines = [f"damaged  {finding.path}: {finding.problem}" for finding in report.damage]
     lines.extend(f"note     {finding.path}: {finding.problem}" for finding in report.notes)
-    lines.append(
-        f"{report.num_names} names, {report.num_versions} versions, {report.num_channels} "
-        f"channels, {report.num_events} events, {report.num_blobs} blobs "
-        f"({shown_bytes(report.num_bytes)}): "
-        + (f"{len(report.damage)} damaged" if report.damage else "whole")
+    counts = (
+        counted(report.num_names, "name"),
+        counted(report.num_versions, "version"),
+        counted(report.num_channels, "channel"),
+        counted(report.num_events, "event"),
+        f"{counted(report.num_blobs, 'blob')} ({shown_bytes(report.num_bytes)})",
     )
+    verdict = f"{len(report.damage)} damaged" if report.damage else "whole"
+    lines.append(f"{', '.join(counts)}: {verdict}")
     return "\n".join(lines) + "\n"

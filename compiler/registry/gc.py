@@ -8,7 +8,7 @@ import click
 from infinity_v3.artifacts.registry.gc import GcReport
 from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.inspection import shown_bytes
-from infinity_v3.compiler.registry.output import print_result, table
+from infinity_v3.compiler.registry.output import counted, print_result, table
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_write_options
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -50,5 +50,5 @@ def _text(report: GcReport) -> str:
     verb = "would be removed" if report.is_dry_run else "removed"
     young = f", {len(report.young)} younger than the grace kept" if report.young else ""
     return table(("file", "bytes"), rows) + (
-        f"{len(rows)} files {verb} ({shown_bytes(report.num_bytes)}){young}\n"
+        f"{counted(len(rows), 'file')} {verb} ({shown_bytes(report.num_bytes)}){young}\n"
     )

@@ -9,6 +9,7 @@ from infinity_v3.compiler.registry.gc import gc
 from infinity_v3.compiler.registry.init import init
 from infinity_v3.compiler.registry.listing import list_names
 from infinity_v3.compiler.registry.log import log
+from infinity_v3.compiler.registry.oci_commands import export_command, import_command
 from infinity_v3.compiler.registry.pull import pull
 from infinity_v3.compiler.registry.push import push
 from infinity_v3.compiler.registry.retire import retire
@@ -31,8 +32,10 @@ registry.add_command(log)
 registry.add_command(pull)
 registry.add_command(push)
 registry.add_command(diff)
+registry.add_command(export_command)
 registry.add_command(fsck)
 registry.add_command(gc)
+registry.add_command(import_command)
 registry.add_command(retire)
 registry.add_command(rollback)
 registry.add_command(show)

@@ -12,6 +12,8 @@ from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.registry.output import print_result, table
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 
+ABSENT = "-"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
@@ -33,12 +35,12 @@ def list_names(place: RegistryPlace, is_json: bool) -> None:
 
 
 def _row(registry: Registry, name: str) -> _Row:
-    *_, last = registry.events(name)
+    last = registry.last_event(name)
     return _Row(
         name=name,
         versions=registry.versions(name),
         channels=registry.channels(name),
-        changed=last.time,
+        changed=last.time if last else ABSENT,
     )
 
 
@@ -64,13 +66,13 @@ def _text(rows: list[_Row]) -> str:
             (
                 row.name,
                 str(len(row.versions)),
-                next(reversed(list(row.versions)), "-"),
+                next(reversed(list(row.versions)), ABSENT),
                 ", ".join(
                     f"{state.channel}={state.event.version}"
                     for state in row.channels
                     if state.event
                 )
-                or "-",
+                or ABSENT,
                 row.changed,
             )
             for row in rows

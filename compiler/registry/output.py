@@ -34,6 +34,11 @@ def facts(rows: Sequence[tuple[str, str]]) -> str:
     return "".join(f"{name:<{width}}  {value}".rstrip() + "\n" for name, value in rows)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 file", "2 files"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def print_result(document: Mapping[str, object], text: str, *, is_json: bool) -> None:
     """Write the one or the other to stdout."""
     # Escaped, because names of files need not be Unicode, and JSON has to be.

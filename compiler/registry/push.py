@@ -12,7 +12,7 @@ from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.inspection import shown_bytes
 from infinity_v3.compiler.registry.actor import actor_of
 from infinity_v3.compiler.registry.keys import sign_key_option, signer_of
-from infinity_v3.compiler.registry.output import print_result, progress_of
+from infinity_v3.compiler.registry.output import counted, print_result, progress_of
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_write_options
 
 
@@ -48,7 +48,7 @@ def push(
 
 
 def _text(report: PushReport) -> str:
-    sent = f"{report.sent_files} files sent ({shown_bytes(report.sent_bytes)})"
+    sent = f"{counted(report.sent_files, 'file')} sent ({shown_bytes(report.sent_bytes)})"
     reused = f"{report.reused_files} were there ({shown_bytes(report.reused_bytes)})"
     known = "" if report.is_new else "\n  this version was there already; nothing changed"
     return f"{report.name}=={report.version}\n  {report.id}\n  {sent}, {reused}{known}\n"

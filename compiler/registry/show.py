@@ -1,5 +1,7 @@
 """`registry show`."""
 
+from collections.abc import Callable, Iterable
+
 import click
 
 from infinity_v3.artifacts.errors import RefusedError
@@ -34,8 +36,7 @@ def show(place: RegistryPlace, reference: str, is_json: bool) -> None:
 
 
 def _name(registry: Registry, name: str) -> tuple[dict[str, object], str]:
-    events = {event.seq: event for event in registry.events(name)}
-    if not events:
+    if registry.last_event(name) is None:
         hint = nearest(name, registry.names())
         raise RefusedError(f"{name}: no such name in {registry.location}{hint}")
     channels = [state for state in registry.channels(name) if state.event is not None]
@@ -43,8 +44,8 @@ def _name(registry: Registry, name: str) -> tuple[dict[str, object], str]:
         {
             "version": version,
             "id": record.id,
-            "pushed": events[record.event].time,
-            "actor": events[record.event].actor,
+            "pushed": registry.event(name, record.event).time,
+            "actor": registry.event(name, record.event).actor,
             "signed_by": sorted(registry.signatures(name, version)),
             "channels": [s.channel for s in channels if s.event and s.event.version == version],
         }
@@ -118,17 +119,25 @@ def _version_text(resolved: Resolved, view: ArtifactView, pushed: str, signed_by
             target.name,
             target.precision.value,
             "passed" if target.parity.passed else "failed",
-            _figures(view, target.name),
+            _worst(view, target.name, "min_cosine", min),
+            _worst(view, target.name, "max_abs", max),
         )
         for target in manifest.targets
     ]
-    return facts(rows) + table(("target", "precision", "parity", "figures"), targets)
+    header = ("target", "precision", "parity", "least cosine", "largest difference")
+    return facts(rows) + "\n" + table(header, targets)
 
 
-def _figures(view: ArtifactView, target: str) -> str:
-    figures = parity_figures(view, target)
-    shown = (f"{name} {value:.3g}" for name, value in figures.items() if isinstance(value, float))
-    return ", ".join(shown) or "-"
+def _worst(
+    view: ArtifactView, target: str, figure: str, worst: Callable[[Iterable[float]], float]
+) -> str:
+    """The worst of one figure over all outputs of a target, against the reference model."""
+    found = [
+        float(value)
+        for name, value in parity_figures(view, target).items()
+        if name.rpartition(".")[2] == figure and isinstance(value, (int, float))
+    ]
+    return f"{worst(found):.6g}" if found else "-"
 
 
 def _joined(words: object) -> str:

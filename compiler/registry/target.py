@@ -26,7 +26,7 @@ def find_target(text: str) -> Path | Reference:
         return path
     if is_name(text) or (is_marked(text) and "/" not in text):
         return parse_reference(text)
-    raise UsageError(f"{text}: no such artifact; give the directory of one, or a reference")
+    raise UsageError(f"{text}: no such artifact; give the directory of one")
 
 
 def artifact_path(text: str, place: RegistryPlace, progress: Progress) -> Path:

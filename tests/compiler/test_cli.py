@@ -51,11 +51,12 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a command: model, inspect, verify, targets, catalog, tune; see "),
+        ((), "expected a command: model, inspect, verify, targets, catalog, tune, registry; see "),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: catalog, inspect, model, targets, tune, verify",
+            "no such command: zzz; commands: catalog, inspect, model, registry, targets, tune, "
+            "verify",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),

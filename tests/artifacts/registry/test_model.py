@@ -141,4 +141,4 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestRegistry.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)
