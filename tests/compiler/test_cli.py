@@ -51,11 +51,14 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a command: model, inspect, verify, targets, catalog, tune, registry; see "),
+        (
+            (),
+            "expected a command: model, inspect, verify, targets, build, catalog, tune, registry; see ",
+        ),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: catalog, inspect, model, registry, targets, tune, "
+            "no such command: zzz; commands: build, catalog, inspect, model, registry, targets, tune, "
             "verify",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),

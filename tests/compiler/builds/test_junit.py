@@ -1,5 +1,6 @@
 """JUnit XML, held against the structure of the schema that CI servers read."""
 
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -69,7 +70,7 @@ def check_schema(root: ET.Element) -> None:
     for number, suite in enumerate(root):
         assert set(suite.attrib) == SUITE_ATTRIBUTES
         assert suite.attrib["id"] == str(number)
-        assert datetime.strptime(suite.attrib["timestamp"], "%Y-%m-%dT%H:%M:%S")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.attrib["timestamp"])
         assert suite.attrib["hostname"]
         order = [SUITE_CHILDREN.index(child.tag) for child in suite]
         assert order == sorted(order)
