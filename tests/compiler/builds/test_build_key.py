@@ -67,7 +67,11 @@ def entry_of(checkpoint: Path, **request: object) -> ModelEntry:
     return make_entry(str(checkpoint), request={"targets": (TARGET,), **request})
 
 
-def key(checkpoint: Path, tool: ToolState = TOOL, **request: object) -> str:
+def key(checkpoint: Path, **request: object) -> str:
+    return key_with(TOOL, checkpoint, **request)
+
+
+def key_with(tool: ToolState, checkpoint: Path, **request: object) -> str:
     entry = entry_of(checkpoint, **request)
     source = read_source(entry, SilentProgress())
     return build_inputs(entry.request, source, tool, digest_of).key
@@ -130,7 +134,7 @@ def test_what_no_compile_reads(checkpoint: Path) -> None:
 @pytest.mark.parametrize("field", [field.name for field in fields(ToolState)])
 def test_the_tool(checkpoint: Path, field: str) -> None:
     changed = replace(TOOL, **{field: "other"})
-    assert key(checkpoint, changed) != key(checkpoint)
+    assert key_with(changed, checkpoint) != key(checkpoint)
 
 
 def test_kernels_and_targets(checkpoint: Path) -> None:
