@@ -51,23 +51,16 @@ def refusal(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-<<<<<<< HEAD
-        ((), "expected a command: model, inspect, verify, targets, catalog, tune, registry, "),
-        (("modle",), "no such command: modle; did you mean model?; commands: "),
-        (
-            ("zzz",),
-            "no such command: zzz; commands: catalog, inspect, merge, model, registry, retarget, ",
-=======
         (
             (),
-            "expected a command: model, inspect, verify, targets, build, catalog, tune, registry; see ",
+            "expected a command: model, inspect, verify, targets, build, catalog, merge, registry, "
+            "retarget, tune, upgrade; see ",
         ),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: build, catalog, inspect, model, registry, targets, tune, "
-            "verify",
->>>>>>> builds
+            "no such command: zzz; commands: build, catalog, inspect, merge, model, registry, "
+            "retarget, targets, tune, upgrade, verify",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
