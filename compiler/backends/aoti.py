@@ -9,15 +9,16 @@ import shutil
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor
-from torch._inductor import codecache, cpu_vec_isa, ir
+from torch._inductor import codecache, cpu_vec_isa, ir, lowering
 from torch._inductor.codegen import cpp
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
@@ -44,6 +45,7 @@ _NO_EXECUTABLE_STACK = "-Wa,--noexecstack"
 would ask for an executable one, which hardened hosts and glibc from 2.41 on refuse."""
 _PRECOMPILED = "*.gch"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_TABLE_OPERATORS = (torch.ops.aten.cos.default, torch.ops.aten.sin.default)
 _VECTOR_ISAS = {
     "amx": cpu_vec_isa.VecAMX,
     "avx512": cpu_vec_isa.VecAVX512,
@@ -90,6 +92,7 @@ def build_cpu_engine(
         _vector_isa(target.flags),
         _names_without_addresses(),
         _assumed_threads(),
+        _tables_made_once(),
     ):
         with _renamed_operators(exported.program, kernel.digest):
             package = _compile(exported.program, options, scratch)
@@ -191,6 +194,32 @@ def _assumed_threads() -> Iterator[None]:
         yield
     finally:
         cpp.parallel_num_threads = usual  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _tables_made_once() -> Iterator[None]:
+    """Let the rotary tables of a graph be stored, for all layers to read.
+
+    By itself Inductor computes them in every layer: it takes exponentials for too heavy to be
+    computed again by each reader, but not sines and cosines.
+    """
+    lowerings: Any = lowering.lowerings
+    usual = {operator: lowerings[operator] for operator in _TABLE_OPERATORS}
+    lowerings.update({operator: _stored(lower) for operator, lower in usual.items()})
+    try:
+        yield
+    finally:
+        lowerings.update(usual)
+
+
+def _stored(lower: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(lower)
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the graph passes
+        result = lower(*args, **kwargs)
+        result.realize()
+        return result
+
+    return call
 
 
 @contextmanager
