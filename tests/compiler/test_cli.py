@@ -53,13 +53,14 @@ def refusal(
     [
         (
             (),
-            "expected a command: model, inspect, verify, targets, build, catalog, tune, registry; see ",
+            "expected a command: model, inspect, verify, targets, build, catalog, tune, registry; "
+            "see ",
         ),
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-            "no such command: zzz; commands: build, catalog, inspect, model, registry, targets, tune, "
-            "verify",
+            "no such command: zzz; commands: build, catalog, inspect, model, registry, targets, "
+            "tune, verify",
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
