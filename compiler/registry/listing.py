@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import click
 
 from infinity_v3.artifacts.registry.channels import ChannelState
-from infinity_v3.artifacts.registry.records import VersionRecord
+from infinity_v3.artifacts.registry.records import Event, VersionRecord
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.registry.output import print_result, table
@@ -29,18 +29,19 @@ class _Row:
 def list_names(place: RegistryPlace, is_json: bool) -> None:
     """List the names in the registry, their newest versions and their channels."""
     registry = place.open()
-    rows = [_row(registry, name) for name in registry.names()]
+    found = [(name, registry.last_event(name)) for name in registry.names()]
+    # A first push that was killed leaves an empty folder.
+    rows = [_row(registry, name, last) for name, last in found if last is not None]
     document = {"registry": registry.location, "names": [_to_json(row) for row in rows]}
     print_result(document, _text(rows) or f"{registry.location}: empty\n", is_json=is_json)
 
 
-def _row(registry: Registry, name: str) -> _Row:
-    last = registry.last_event(name)
+def _row(registry: Registry, name: str, last: Event) -> _Row:
     return _Row(
         name=name,
         versions=registry.versions(name),
         channels=registry.channels(name),
-        changed=last.time if last else ABSENT,
+        changed=last.time,
     )
 
 

@@ -26,9 +26,10 @@ class Rotated(nn.Module):
     def forward(self, hidden: Tensor, position_ids: Tensor) -> Tensor:
         angles = position_ids[:, None].float() * torch.arange(1.0, WIDTH + 1) / WIDTH
         cos, sin = angles.cos(), angles.sin()
-        for layer in self.layers:
+        for place, layer in enumerate(self.layers):
             rows = layer(hidden)
-            hidden = rows * cos + rows.roll(1, 1) * sin
+            # Layers of the same code would share a kernel, and one look at it would tell nothing.
+            hidden = (rows * cos + rows.roll(1, 1) * sin) * (place + 2)
         return hidden
 
 
