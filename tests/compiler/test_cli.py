@@ -59,13 +59,8 @@ def refusal(
         (("modle",), "no such command: modle; did you mean model?; commands: "),
         (
             ("zzz",),
-<<<<<<< HEAD
             "no such command: zzz; commands: build, catalog, inspect, merge, model, registry, "
             "retarget, targets, tune, upgrade, verify",
-=======
-            "no such command: zzz; commands: build, catalog, inspect, model, registry, targets, "
-            "tune, verify",
->>>>>>> builds
         ),
         (("--verzion",), "no such option: --verzion; did you mean --version?"),
         (("model", "x", "--taget", "y"), "no such option: --taget; did you mean --target?"),
