@@ -40,7 +40,7 @@ def kernel_cache(named: Path | None, progress: Progress) -> Iterator[Path]:
     place = named or (default and default / "kernels")
     problem = "there is no home directory" if place is None else _problem(place)
     if place is not None and (named is not None or problem is None):
-        yield place
+        yield place.absolute()  # compilers run in folders of their own
         return
     where = "" if place is None else f"{place}: "
     progress.note(

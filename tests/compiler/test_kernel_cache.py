@@ -28,6 +28,14 @@ def test_the_default_place_is_used_where_it_can_be_made(
     assert stream.getvalue() == ""
 
 
+def test_a_named_place_holds_in_every_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with kernel_cache(Path("named"), PlainProgress(io.StringIO())) as cache:
+        assert cache == tmp_path / "named"
+
+
 def test_without_a_default_place_the_cache_is_private_and_goes_away(
     monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
