@@ -52,9 +52,13 @@ def assemble_manifest(
         heads=plan.task.heads,
         prompts=plan.config.prompts,
         tokenizer=_tokenizer(plan),
+        decision=plan.decision,
         graph=_graph(built),
         weights=tuple(SharedWeights(precision=p, path=weights_path(p)) for p in built.shared),
-        targets=tuple(_target(engine, built, files, provenance.torch) for engine in built.engines),
+        targets=tuple(
+            _target(engine, built, files, provenance.torch, is_decision=plan.decision is not None)
+            for engine in built.engines
+        ),
         files=files,
         source=Source(
             repository=plan.checkpoint.repository,
@@ -143,7 +147,12 @@ def _flags(built: BuiltTargets) -> tuple[str, ...]:
 
 
 def _target(
-    engine: BuiltEngine, built: BuiltTargets, files: tuple[FileEntry, ...], torch_version: str
+    engine: BuiltEngine,
+    built: BuiltTargets,
+    files: tuple[FileEntry, ...],
+    torch_version: str,
+    *,
+    is_decision: bool,
 ) -> Target:
     folder = f"{TARGETS_FOLDER}/{engine.target.name}"
     precision: Precision = engine.target.precision
@@ -166,7 +175,7 @@ def _target(
             reference="not run",
             probes_digest="0" * 64,
             probe_count=0,
-            bounds=bounds_of(precision),
+            bounds=bounds_of(precision, is_decision=is_decision),
             passed=False,
         ),
     )

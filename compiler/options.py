@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+from infinity_v3.artifacts.decision import DecisionProtocol
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.artifacts.spelling import nearest
@@ -147,9 +148,14 @@ def _to_poolings(raw: RawValue, where: str) -> tuple[PoolingMode, ...]:
     )
 
 
+def _to_protocol(raw: RawValue, where: str) -> DecisionProtocol:
+    return _choose(DecisionProtocol, str(raw), where)
+
+
 _CONVERTERS: Mapping[str, Callable[[RawValue, str], object]] = {
     "out": _to_path,
     "kernel_cache": _to_path,
     "task": _to_kind,
     "pooling": _to_poolings,
+    "decision_protocol": _to_protocol,
 }

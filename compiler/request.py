@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from infinity_v3.artifacts.decision import DecisionProtocol
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 
@@ -22,6 +23,7 @@ COMPILED_KINDS = (
     Kind.RERANKER,
     Kind.CLASSIFIER,
     Kind.TOKEN_CLASSIFIER,
+    Kind.DECISION,
 )
 COMPILED_POOLINGS = tuple(PoolingMode)
 
@@ -53,6 +55,7 @@ class CompileRequest:
         pooling: the first is the default, further ones are compiled in beside it; empty = the
             checkpoint's own.
         yes_token, no_token: the two answers of a generative reranker; None = "yes" and "no".
+        decision_protocol: how a decision model is asked; None = read from the checkpoint.
         max_sequence_length: tokens per input, special tokens included; None = the checkpoint's own
             limit.
         labels: free strings for build.json; outside the artifact's identity.
@@ -148,6 +151,18 @@ class CompileRequest:
             ValueType.TEXT,
             key="no-token",
             metavar="TOKEN",
+        ),
+    )
+    decision_protocol: DecisionProtocol | None = field(
+        default=None,
+        metadata=_about(
+            "How a decision model is asked: "
+            + ", ".join(protocol.value for protocol in DecisionProtocol)
+            + ". One that the checkpoint's files contradict is refused. [default: from the "
+            "checkpoint]",
+            ValueType.TEXT,
+            key="decision-protocol",
+            metavar="PROTOCOL",
         ),
     )
     max_sequence_length: int | None = field(

@@ -12,6 +12,7 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.layout import MANIFEST_FILE
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_CONFIG_FILES = ("config.json", "rl_agent_config.json")
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
@@ -81,7 +82,7 @@ def _classify(model_id: str) -> ModelSource:
 def _directory(model_id: str, path: Path) -> ModelSource:
     if (path / MANIFEST_FILE).exists():
         return ModelSource(model_id=model_id, kind=SourceKind.ARTIFACT, path=path)
-    if (path / "config.json").is_file():
+    if any((path / name).is_file() for name in _CONFIG_FILES):
         return ModelSource(model_id=model_id, kind=SourceKind.CHECKPOINT, path=path)
     raise UsageError(
         f"--model-id {model_id}: the directory holds neither {MANIFEST_FILE} (an artifact) nor "

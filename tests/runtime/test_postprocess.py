@@ -27,7 +27,7 @@ def read(
     tensors: dict[str, NDArray[np.float32]], readouts: list[Readout]
 ) -> list[NDArray[np.float32] | None]:
     """Rows that are not sparse."""
-    rows = read_rows(tensors, CU_SEQLENS, readouts)
+    rows = read_rows(tensors, BATCH, readouts)
     return [None if isinstance(row, SparseRow) else row for row in rows]
 
 
@@ -85,7 +85,7 @@ def test_token_vectors_may_be_normalised_each(tensors: dict[str, NDArray[np.floa
 
 def test_sparse_rows_hold_positive_entries_only() -> None:
     tensor = np.array([[0, 2, 0, 0.5], [0, 0, 0, 0], [1e-40, 0, 3, 0]], np.float32)
-    rows = read_rows({"sparse": tensor}, CU_SEQLENS, [SPARSE] * 3)
+    rows = read_rows({"sparse": tensor}, BATCH, [SPARSE] * 3)
     found = [
         (row.indices.tolist(), row.values.tolist()) for row in rows if isinstance(row, SparseRow)
     ]
@@ -94,7 +94,7 @@ def test_sparse_rows_hold_positive_entries_only() -> None:
 
 def test_sparse_rows_do_not_keep_the_batch_alive() -> None:
     tensor = np.ones((3, 4), np.float32)
-    for row in read_rows({"sparse": tensor}, CU_SEQLENS, [SPARSE] * 3):
+    for row in read_rows({"sparse": tensor}, BATCH, [SPARSE] * 3):
         assert isinstance(row, SparseRow)
         assert row.values.base is None
 
@@ -103,7 +103,7 @@ def test_sparse_rows_do_not_keep_the_batch_alive() -> None:
 def test_non_finite_sparse_rows_spoil_only_their_item(bad: float) -> None:
     tensor = np.ones((3, 4), np.float32)
     tensor[1, 2] = bad
-    rows = read_rows({"sparse": tensor}, CU_SEQLENS, [SPARSE] * 3)
+    rows = read_rows({"sparse": tensor}, BATCH, [SPARSE] * 3)
     assert [row is None for row in rows] == [False, True, False]
 
 
