@@ -18,18 +18,18 @@ from infinity_v3.model_specs.dense_config import (
     read_dense_layer,
 )
 from infinity_v3.model_specs.json_file import JsonObject, is_present, read_object
+from infinity_v3.model_specs.late_interaction_config import (
+    LateInteractionConfig,
+    read_library_layout,
+    read_stanford,
+    refuse_other_vectors,
+)
 from infinity_v3.model_specs.laya_config import (
     ENCODER_FOLDER,
     LAYA_CONFIG,
     TOKENIZER_FOLDER,
     LayaConfig,
     read_laya_config,
-)
-from infinity_v3.model_specs.late_interaction_config import (
-    LateInteractionConfig,
-    read_library_layout,
-    read_stanford,
-    refuse_other_vectors,
 )
 from infinity_v3.model_specs.markers import side_prompts
 from infinity_v3.model_specs.model_card import read_license

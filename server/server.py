@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.errors import InfinityError
+from infinity_v3.server.aliases import read_aliases
 from infinity_v3.server.app import App, all_routes, metrics_routes
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration
@@ -126,7 +127,7 @@ class Server:
         """Make the services and open the door."""
         context = self._context
         models = [_make_served(model, self._configuration, context.metrics) for model in started]
-        context.models = ModelTable(models)
+        context.models = ModelTable(models, read_aliases(context.config.decision_alias, models))
         context.lifecycle.replace_models(dict.fromkeys((m.name for m in models), Phase.READY))
         context.metrics.queue_size.follow(
             lambda: sum(model.service.stats().num_queued_items for model in models)

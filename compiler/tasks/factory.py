@@ -8,8 +8,8 @@ from infinity_v3.compiler.reference import ModelSource
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.tasks.classification import ClassificationTask
 from infinity_v3.compiler.tasks.embedding import EmbeddingTask
-from infinity_v3.compiler.tasks.laya import LayaTask
 from infinity_v3.compiler.tasks.late_interaction import LateInteractionTask
+from infinity_v3.compiler.tasks.laya import LayaTask
 from infinity_v3.compiler.tasks.projection import find_matrix
 from infinity_v3.compiler.tasks.sparse import SparseTask
 from infinity_v3.compiler.tasks.task import Task

@@ -87,7 +87,7 @@ class LayaEncoder(nn.Module):
     ) -> Hidden:
         """Packed rows (1, N) -> (1, N, D); `token_type_ids` are those of the questions."""
         found = self.encoder(cu_seq_lens_q=cu_seq_lens_q, **inputs)
-        hidden = found.last_hidden_state + self.type_emb(token_type_ids)
+        hidden: Tensor = found.last_hidden_state + self.type_emb(token_type_ids)
         for layer in self.layers:
             hidden = layer(hidden, cu_seq_lens_q)
         return Hidden(hidden)
@@ -166,7 +166,8 @@ class LayaTask:
         scorer, types = _scorer(weights, self.width), weights["type_emb.weight"].float()
 
         def run(probe: Probe) -> Outputs:
-            assert probe.types is not None and probe.readouts is not None, "no question; a bug"
+            assert probe.types is not None, "a probe that is no question; this is a bug"
+            assert probe.readouts is not None, "a probe that nothing is read of; this is a bug"
             encoder = encoders["eager" if len(probe.ids) < SDPA_FROM_TOKENS else "sdpa"]
             ids = torch.from_numpy(probe.ids)[None]
             with torch.inference_mode():

@@ -18,8 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from http_load import Load
-from machine import describe_machine
 from peer_servers import (
     MODEL_NAME,
     Contestant,
@@ -30,6 +28,9 @@ from peer_servers import (
     vllm_cpu,
 )
 from server_loads import Workload, embedding_workloads, rerank_workload, short_texts
+
+from http_load import Load
+from machine import describe_machine
 
 MIN_COSINE = 0.99
 OFFERED_SHARE = 0.7
