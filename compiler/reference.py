@@ -170,7 +170,8 @@ def build_encoder(
     config = read_config(path)
     config.use_cache = False
     with explaining(path, "build the model that it describes"):
-        model, info = AutoModel._model_mapping[type(config)].from_pretrained(
+        model_class: Any = AutoModel._model_mapping[type(config)]
+        model, info = model_class.from_pretrained(
             None,
             config=config,
             state_dict=dict(tensors),
@@ -190,7 +191,8 @@ def build_encoder(
         pack(model)
     model.eval()
     model.requires_grad_(False)
-    return model  # type: ignore[no-any-return]
+    built: PreTrainedModel = model
+    return built
 
 
 def encoder_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -202,7 +204,7 @@ def encoder_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     register_families()
     config = read_config(path)
     with explaining(path, "build the model that it describes"), torch.device("meta"):
-        model = AutoModel.from_config(config)
+        model: nn.Module = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 

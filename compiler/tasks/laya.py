@@ -70,7 +70,9 @@ class HeadLayer(nn.Module):
             self, query, key, value, None, is_causal=False, cu_seq_lens_q=cu_seqlens
         )
         hidden = hidden + self.out_proj(mixed.flatten(2))
-        return hidden + self.linear2(functional.relu(self.linear1(self.norm2(hidden))))
+        wide = functional.relu(self.linear1(self.norm2(hidden)))
+        added: Tensor = hidden + self.linear2(wide)
+        return added
 
 
 class LayaEncoder(nn.Module):

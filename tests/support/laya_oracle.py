@@ -23,8 +23,8 @@ class OracleAnswer:
 
     ids: tuple[int, ...]
     markers: tuple[int, ...]
-    probabilities: tuple[float, ...]
     is_truncated: bool
+    probabilities: tuple[float, ...] = ()
 
 
 class LayaOracle:
@@ -42,8 +42,9 @@ class LayaOracle:
         *,
         max_len: int | None = None,
         head_max_len: int | None = None,
+        is_run: bool = True,
     ) -> dict[str, OracleAnswer]:
-        """Run every question by itself.
+        """Run every question by itself; without `is_run` there are no probabilities.
 
         Raises:
             ValueError: the package refuses the request.
@@ -54,11 +55,16 @@ class LayaOracle:
         asked = {name: agent._to_internal(dict(question)) for name, question in questions.items()}
         items = agent._encode_state(state, names, asked, max_len, head_max_len)
         return {
-            name: self._answer(item, asked[name]["t"])
+            name: OracleAnswer(
+                ids=tuple(item["ids"]),
+                markers=tuple(item["markers"]),
+                is_truncated=bool(item["state_stats"]["truncated"]),
+                probabilities=self._run(item, asked[name]["t"]) if is_run else (),
+            )
             for name, item in zip(names, items, strict=True)
         }
 
-    def _answer(self, item: dict[str, Any], kind: str) -> OracleAnswer:
+    def _run(self, item: dict[str, Any], kind: str) -> tuple[float, ...]:
         batch = collate_items([[item]], self.agent.tok.pad_token_id)
         with torch.no_grad():
             logits, _ = self.agent._forward(batch)
@@ -67,9 +73,4 @@ class LayaOracle:
         temperature = by_options.get(temp_bucket(row, count), self.agent.temperature[row])
         scaled = logits[0, :count].astype(np.float64) / temperature
         powers = np.exp(scaled - scaled.max())
-        return OracleAnswer(
-            ids=tuple(item["ids"]),
-            markers=tuple(item["markers"]),
-            probabilities=tuple((powers / powers.sum()).tolist()),
-            is_truncated=bool(item["state_stats"]["truncated"]),
-        )
+        return tuple((powers / powers.sum()).tolist())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModel, ModernBertConfig
 
 from tiny_json import write_json
@@ -124,7 +124,7 @@ def _weights(recipe: LayaRecipe, path: Path, config: Mapping[str, object]) -> di
     with torch.device("meta"):
         shapes = {
             f"encoder.{name}": tuple(tensor.shape)
-            for name, tensor in AutoModel.from_config(encoder).state_dict().items()
+            for name, tensor in _bare(encoder).state_dict().items()
         }
     costs = config["act_costs"]
     assert isinstance(costs, dict)
@@ -133,6 +133,11 @@ def _weights(recipe: LayaRecipe, path: Path, config: Mapping[str, object]) -> di
     return {name: _spread(name, shape, generator) for name, shape in sorted(shapes.items())} | {
         "temperature": torch.ones(_TYPES)
     }
+
+
+def _bare(config: ModernBertConfig) -> nn.Module:
+    model: nn.Module = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    return model
 
 
 def _head_shapes(width: int, num_layers: int, num_actions: int) -> dict[str, tuple[int, ...]]:
@@ -169,7 +174,8 @@ def _spread(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Te
         return 1.0 + 0.2 * noise if is_gain else 0.1 * noise
     if "embeddings" in name or name.startswith("type_emb"):
         return 0.5 * noise
-    return noise * (1.5 if name.startswith("scorer") else 1.0) / shape[-1] ** 0.5
+    scale = 1.5 if name.startswith("scorer") else 1.0
+    return noise * (scale / float(shape[-1]) ** 0.5)
 
 
 def read_config(path: Path) -> dict[str, object]:
