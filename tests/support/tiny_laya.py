@@ -3,7 +3,7 @@
 Knows nothing of what tests do with them.
 """
 
-import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,10 +175,9 @@ def _spread(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Te
     if "embeddings" in name or name.startswith("type_emb"):
         return 0.5 * noise
     scale = 1.5 if name.startswith("scorer") else 1.0
-    return noise * (scale / float(shape[-1]) ** 0.5)
+    spread: Tensor = noise * (scale / float(shape[-1]) ** 0.5)
+    return spread
 
 
-def read_config(path: Path) -> dict[str, object]:
-    """rl_agent_config.json of a checkpoint."""
-    found: dict[str, object] = json.loads((path / "rl_agent_config.json").read_text("utf-8"))
-    return found
+if __name__ == "__main__":
+    make_laya_checkpoint(Path(sys.argv[1]), LAYA_RECIPES[0])
