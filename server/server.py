@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.errors import InfinityError
-from infinity_v3.server.aliases import read_aliases
 from infinity_v3.server.app import App, all_routes, metrics_routes
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.context import make_context
+from infinity_v3.server.decision_options import read_aliases
 from infinity_v3.server.hosting import Hosting
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.metrics import Metrics

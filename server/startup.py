@@ -18,6 +18,7 @@ from infinity_v3.artifacts.target import Selection
 from infinity_v3.artifacts.user_cache import user_cache
 from infinity_v3.server.compile_child import CompileChild
 from infinity_v3.server.config import Configuration, ModelConfig
+from infinity_v3.server.decision_options import check_protocol
 from infinity_v3.server.engine_threads import wanted_threads
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.model_source import find_source
@@ -96,6 +97,7 @@ class ModelStarter:
             digests=DigestPolicy(serve.verify_digests),
             allow_shared=serve.allow_shared_artifacts,
         )
+        check_protocol(config.decision_protocol, artifact.manifest)
         selection = choose_target(
             config, artifact.manifest, host, allow_newer_torch=serve.allow_newer_torch
         )

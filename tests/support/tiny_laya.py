@@ -34,6 +34,7 @@ class LayaRecipe:
         key: name of checkpoint and artifact; one key, one content.
         is_multilingual: both kinds of layers have one base of rotary positions, written the newer
             way, as in mmBERT.
+        intermediate: width of the encoder's feed-forward layers; None = twice the model's.
         config: overrides rl_agent_config.json; None leaves a key out.
     """
 
@@ -45,6 +46,7 @@ class LayaRecipe:
     head_layers: int = 2
     max_len: int = 512
     head_max_len: int = 192
+    intermediate: int | None = None
     is_multilingual: bool = False
     config: Mapping[str, object] = field(default_factory=dict)
 
@@ -106,7 +108,7 @@ def _encoder_config(
         "model_type": "modernbert",
         "vocab_size": vocab_size,
         "hidden_size": recipe.width,
-        "intermediate_size": 2 * recipe.width,
+        "intermediate_size": recipe.intermediate or 2 * recipe.width,
         "num_hidden_layers": recipe.num_layers,
         "num_attention_heads": recipe.num_heads,
         "global_attn_every_n_layers": 3,

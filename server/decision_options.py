@@ -1,8 +1,9 @@
-"""Further names of decision models, as the configuration gives them. Knows nothing of requests."""
+"""What the configuration says of decision models. Knows nothing of requests."""
 
 from collections.abc import Sequence
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.server.served import ServedModel
 
@@ -34,3 +35,18 @@ def read_aliases(values: Sequence[str], models: Sequence[ServedModel]) -> dict[s
             )
         aliases[alias] = name
     return aliases
+
+
+def check_protocol(asked: str | None, manifest: Manifest) -> None:
+    """Refuse a protocol that is not the artifact's own.
+
+    Raises:
+        UsageError: the artifact records another one, or is no decision model.
+    """
+    decision = manifest.decision
+    if asked is None or (decision is not None and decision.protocol.value == asked):
+        return
+    found = "no decision model" if decision is None else f"compiled for {decision.protocol.value}"
+    raise UsageError(
+        f"--decision-protocol {asked}: artifact {manifest.name} is {found}; leave the option out"
+    )
