@@ -15,7 +15,6 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.request import (
-    COMPILED_KINDS,
     COMPILED_POOLINGS,
     CompileRequest,
     ValueType,
@@ -134,9 +133,7 @@ def _to_path(raw: RawValue, where: str) -> Path:
 
 
 def _to_kind(raw: RawValue, where: str) -> Kind:
-    # The request refuses the others with its own reason.
-    others = {kind.value: kind for kind in Kind if kind not in COMPILED_KINDS}
-    return others.get(str(raw)) or _choose(COMPILED_KINDS, str(raw), where)
+    return _choose(Kind, str(raw), where)
 
 
 def _to_poolings(raw: RawValue, where: str) -> tuple[PoolingMode, ...]:

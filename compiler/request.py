@@ -16,15 +16,6 @@ from infinity_v3.artifacts.manifest import Kind, PoolingMode
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 MAX_THREADS = 4096
 """Beyond any machine, and below what the operating system gives one process."""
-COMPILED_KINDS = (
-    Kind.EMBEDDING,
-    Kind.SPARSE,
-    Kind.LATE_INTERACTION,
-    Kind.RERANKER,
-    Kind.CLASSIFIER,
-    Kind.TOKEN_CLASSIFIER,
-    Kind.DECISION,
-)
 COMPILED_POOLINGS = tuple(PoolingMode)
 
 
@@ -115,7 +106,7 @@ class CompileRequest:
         default=None,
         metadata=_about(
             "What the artifact does: "
-            + ", ".join(kind.value for kind in COMPILED_KINDS)
+            + ", ".join(kind.value for kind in Kind)
             + ". Generative and pre-training checkpoints do not say it themselves. [default: from "
             "the checkpoint]",
             ValueType.TEXT,
@@ -238,7 +229,6 @@ class CompileRequest:
         _check_at_least("max-sequence-length", self.max_sequence_length, 1)
         _check_threads(self.threads)
         _check_at_least("embed-limit-mb", self.embed_limit_mb, 0)
-        _check_kind(self.task)
         _check_poolings(self.pooling, self.task)
 
 
@@ -273,14 +263,6 @@ def _check_threads(value: int | None) -> None:
     if value is not None and not 1 <= value <= MAX_THREADS:
         raise UsageError(
             f"--threads: expected a whole number from 1 to {MAX_THREADS}, found {value}"
-        )
-
-
-def _check_kind(kind: Kind | None) -> None:
-    if kind is not None and kind not in COMPILED_KINDS:
-        raise UsageError(
-            f"--task: {kind.value} is not compiled by this release; it compiles "
-            + ", ".join(known.value for known in COMPILED_KINDS)
         )
 
 

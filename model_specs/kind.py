@@ -122,12 +122,7 @@ def _head(architecture: str | None, spec: ModelSpec) -> str | None:
 
 
 def _check_head(config: HubConfig, spec: ModelSpec, kind: Kind) -> None:
-    heads = _HEADS_BY_KIND.get(kind)
-    if heads is None:
-        raise UsageError(
-            f"--task: {kind.value} is not compiled by this release; it compiles "
-            f"{', '.join(known.value for known in _HEADS_BY_KIND)}"
-        )
+    heads = _HEADS_BY_KIND[kind]
     if kind is Kind.SPARSE and not spec.has_sparse_head:
         raise UsageError(
             f"{config.model.file}: the masked language model of {spec.family} can't be compiled as "

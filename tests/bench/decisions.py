@@ -86,7 +86,8 @@ def measure(checkpoint: Path, artifact: Path, num_rounds: int, seconds: float) -
 
 
 def _ask_package(agent: Any, body: dict[str, Any], seconds: float) -> list[float]:
-    times_s, until_s = [], time.perf_counter() + seconds
+    times_s: list[float] = []
+    until_s = time.perf_counter() + seconds
     while not times_s or time.perf_counter() < until_s:
         begun_s = time.perf_counter()
         agent.system_one(body["state"], body["questions"])
