@@ -9,12 +9,13 @@ from infinity_v3.artifacts.manifest import Graph, TensorSpec
 from infinity_v3.artifacts.typed_json import Location, show
 from infinity_v3.artifacts.value_rules import check_unique
 
-_STORED, _PACKED, _SEQUENCES, _BOUNDS = "N", "T", "B", "B+1"
+_STORED, _PACKED, _SEQUENCES, _BOUNDS, _READOUTS = "N", "T", "B", "B+1", "M"
 _TOKEN_INPUTS = ("input_ids", "position_ids", "token_type_ids")
 _PACKING: Mapping[str, str] = {
     "rows": _PACKED,
     "key_counts": _SEQUENCES,
     "cu_seqlens": _BOUNDS,
+    "readout_positions": _READOUTS,
 }
 
 

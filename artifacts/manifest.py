@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from infinity_v3.artifacts.decision import Decision
+
 FORMAT = "infinity-artifact"
 FORMAT_VERSION = 1
 
@@ -228,7 +230,8 @@ class Tokenizer:
 class TensorSpec:
     """One input or output of the packed graph.
 
-    A string dimension is symbolic: "T" packed tokens, "N" stored ones, "B" sequences, "B+1" bounds.
+    A string dimension is symbolic: "T" packed tokens, "N" stored ones, "B" sequences, "B+1" bounds,
+    "M" readout positions.
     """
 
     name: str
@@ -369,7 +372,7 @@ class Manifest:
     heads: Heads
     prompts: Prompts
     tokenizer: Tokenizer
-    decision: None = None
+    decision: Decision | None = None
     graph: Graph
     weights: tuple[SharedWeights, ...] = ()
     program: tuple[KeptProgram, ...] = ()

@@ -5,6 +5,7 @@ Each function refuses with the path of the key at fault. Does no I/O.
 
 from collections.abc import Mapping
 
+from infinity_v3.artifacts.decision import check_decision
 from infinity_v3.artifacts.graph_rules import check_graph
 from infinity_v3.artifacts.head_rules import check_heads
 from infinity_v3.artifacts.layout import FOLDERS
@@ -12,6 +13,7 @@ from infinity_v3.artifacts.manifest import (
     ChatTemplate,
     FileEntry,
     KeptProgram,
+    Kind,
     Manifest,
     ModelFacts,
     Prompts,
@@ -37,6 +39,7 @@ def check_manifest(manifest: Manifest, at: Location) -> None:
     check_heads(manifest, at.key("heads"))
     _check_prompts(manifest.prompts, at.key("prompts"))
     check_graph(manifest.graph, at.key("graph"))
+    _check_decision(manifest, at.key("decision"))
     files = _check_files(manifest.files, at.key("files"))
     _check_folders(manifest.files, at.key("files"))
     _check_tokenizer(manifest.tokenizer, files, at.key("tokenizer"))
@@ -73,6 +76,16 @@ def _check_model(model: ModelFacts, at: Location) -> None:
     for key in ("hidden_size", "vocab_size", "num_parameters", "max_input_tokens"):
         check_at_least(1, getattr(model, key), at.key(key))
     check_at_least(0, model.position_offset, at.key("position_offset"))
+
+
+def _check_decision(manifest: Manifest, at: Location) -> None:
+    is_decision = manifest.kind is Kind.DECISION
+    if is_decision != (manifest.decision is not None):
+        expected, found = ("an object", "null") if is_decision else ("null", "an object")
+        raise at.refuse(f"expected {expected} for kind {manifest.kind.value}, found {found}")
+    if manifest.decision is not None:
+        model = manifest.model
+        check_decision(manifest.decision, model.vocab_size, model.max_input_tokens, at)
 
 
 def _check_prompts(prompts: Prompts, at: Location) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.compiler.safetensors_header import CheckpointError
+from infinity_v3.model_specs.laya_config import ENCODER_FOLDER, LAYA_CONFIG, TOKENIZER_FOLDER
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -19,6 +20,7 @@ README = "README.md"
 
 READ_NAMES = (
     CONFIG,
+    LAYA_CONFIG,
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_*_config.json",
@@ -35,11 +37,25 @@ READ_NAMES = (
     "artifact.metadata",
 )
 TEMPLATE_NAMES = "additional_chat_templates/*.jinja"
+NESTED_NAMES = (
+    f"{ENCODER_FOLDER}/{CONFIG}",
+    *(
+        f"{TOKENIZER_FOLDER}/{name}"
+        for name in (
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "special_tokens_map.json",
+            "added_tokens.json",
+        )
+    ),
+)
+"""What a Laya checkpoint keeps in folders."""
 MODULE_FOLDERS = "[0-9]*_*"
 MODULE_NAMES = (CONFIG, WEIGHTS)
 
 HUB_PATTERNS = (
     *READ_NAMES,
+    *NESTED_NAMES,
     TEMPLATE_NAMES,
     WEIGHTS,
     WEIGHTS_INDEX,
@@ -72,15 +88,17 @@ def find_files(folder: Path) -> CheckpointFiles:
     """
     if not any(folder.iterdir()):
         raise CheckpointError(f"{folder}: the directory is empty; expected a checkpoint")
-    if not (folder / CONFIG).is_file():
+    is_nested = (folder / LAYA_CONFIG).is_file()
+    if not is_nested and not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder}: {CONFIG} is missing; expected a Hugging Face checkpoint")
     weights = _weight_files(folder)
     modules = _module_files(folder)
     named = {path.name for pattern in READ_NAMES for path in folder.glob(pattern) if path.is_file()}
     templates = {path.relative_to(folder).as_posix() for path in folder.glob(TEMPLATE_NAMES)}
+    nested = {name for name in NESTED_NAMES if is_nested and (folder / name).is_file()}
     index = {WEIGHTS_INDEX} if weights != (WEIGHTS,) else set()
     return CheckpointFiles(
-        read=tuple(sorted({*named, *templates, *weights, *index, *modules})),
+        read=tuple(sorted({*named, *nested, *templates, *weights, *index, *modules})),
         weights=weights,
         module_weights=tuple(name for name in modules if name.endswith(WEIGHTS)),
     )

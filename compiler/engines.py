@@ -23,6 +23,7 @@ from infinity_v3.compiler.kernel_library import build_kernel_library
 from infinity_v3.compiler.packed import (
     CU_SEQLENS,
     KEY_COUNTS,
+    READOUTS,
     ROWS,
     PackedModel,
     install_packed_attention,
@@ -142,7 +143,7 @@ def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
         load_packed(plan, precision),
         precision=precision,
         output_names=plan.task.outputs,
-        num_layers=plan.config.model.num_hidden_layers,
+        num_layers=plan.num_attention_layers,
         num_positions=plan.limit.rule.max_tokens,
     )
     if precision is Precision.INT8:
@@ -174,5 +175,6 @@ def input_names(plan: CompilePlan) -> tuple[str, ...]:
         CU_SEQLENS: True,
         ROWS: plan.is_causal,
         KEY_COUNTS: plan.task.has_key_counts,
+        READOUTS: plan.decision is not None,
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)

@@ -13,7 +13,8 @@ from torch.export import Dim, ExportedProgram
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Graph, Limits, Precision, TensorSpec
 from infinity_v3.compiler.operators import ATTENTION, DISENTANGLED
-from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, ROWS, PackedModel
+from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, READOUTS, ROWS, PackedModel
+from infinity_v3.compiler.parity import OPTION_LOGITS
 
 LIMITS = Limits(max_tokens=32768, max_sequences=4096)
 TORCH_DTYPES = {
@@ -22,15 +23,19 @@ TORCH_DTYPES = {
     Precision.INT8: torch.bfloat16,
 }
 """Of everything but the products that are of 8-bit numbers."""
-STORED, PACKED, SEQUENCES, BOUNDS = "N", "T", "B", "B+1"
+STORED, PACKED, SEQUENCES, BOUNDS, READ = "N", "T", "B", "B+1", "M"
 """Symbols of dynamic dimensions in a manifest's graph."""
 TOKEN_OUTPUTS = frozenset({"hidden", "token_logits", "token_vectors"})
-"""Outputs with a row for each packed token; all others have one for each text."""
+"""Outputs with a row for each packed token."""
+READ_OUTPUTS = frozenset({OPTION_LOGITS})
+"""Outputs with a row for each token that is read; all others have one for each text."""
 _MIN_TOKENS = 2
 _MIN_SEQUENCES = 2
+_MIN_READ = 2
 """Smaller sizes are specialised away by the exporter; the runtime fills smaller batches up."""
 _EXAMPLE_LENGTH = 128
 _EXAMPLE_TEXTS = 8
+_EXAMPLE_READ_EACH = 7
 """About a thousand tokens: the matrix library takes the example as a layout hint."""
 
 
@@ -69,6 +74,7 @@ def export_packed(
         STORED: Dim("N", min=_MIN_TOKENS, max=LIMITS.max_tokens),
         PACKED: Dim("T", min=_MIN_TOKENS, max=LIMITS.max_tokens),
         SEQUENCES: Dim("B", min=_MIN_SEQUENCES, max=LIMITS.max_sequences),
+        READ: Dim("M", min=_MIN_READ, max=LIMITS.max_tokens),
         BOUNDS: Dim("B1", min=_MIN_SEQUENCES + 1, max=LIMITS.max_sequences + 1),
     }
     with torch.no_grad():
@@ -92,7 +98,7 @@ def export_packed(
 def _dims(input_names: tuple[str, ...]) -> dict[str, str]:
     """Symbol of each input's only dimension."""
     tokens = STORED if ROWS in input_names else PACKED
-    known = {CU_SEQLENS: BOUNDS, ROWS: PACKED, KEY_COUNTS: SEQUENCES}
+    known = {CU_SEQLENS: BOUNDS, ROWS: PACKED, KEY_COUNTS: SEQUENCES, READOUTS: READ}
     return {name: known.get(name, tokens) for name in input_names}
 
 
@@ -115,6 +121,7 @@ def _example(input_names: tuple[str, ...], num_positions: int) -> dict[str, torc
         CU_SEQLENS: bounds,
         ROWS: rows,
         KEY_COUNTS: bounds.diff(),
+        READOUTS: torch.arange(0, len(positions), _EXAMPLE_READ_EACH),
     }
     return {name: tensors[name] for name in input_names}
 
@@ -144,11 +151,17 @@ def _graph(
         TensorSpec(
             name=name,
             dtype=_dtype_name(tensor),
-            dims=(PACKED if name in TOKEN_OUTPUTS else SEQUENCES, int(tensor.shape[1])),
+            dims=(_rows_of(name), int(tensor.shape[1])),
         )
         for name, tensor in zip(output_names, outputs, strict=True)
     )
     return Graph(inputs=inputs, outputs=specs)
+
+
+def _rows_of(output: str) -> str:
+    if output in TOKEN_OUTPUTS:
+        return PACKED
+    return READ if output in READ_OUTPUTS else SEQUENCES
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:

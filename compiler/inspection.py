@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infinity_v3.artifacts.codec import encode_manifest
+from infinity_v3.artifacts.decision import Decision
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.host import HostCapabilities
 from infinity_v3.artifacts.layout import BUILD_FILE
@@ -92,6 +93,7 @@ def inspection_to_text(inspection: Inspection) -> str:
         _rows("artifact", _identity(inspection.artifact)),
         _rows("model", _model(manifest)),
         _rows("heads", _heads(manifest.heads)),
+        *(() if manifest.decision is None else (_rows("decision", _decision(manifest.decision)),)),
         *(_rows(f"target {view.target.name}", _target(view)) for view in inspection.targets),
         _rows("source", _source(manifest)),
         _rows("built", _build(manifest, inspection.build)),
@@ -151,6 +153,16 @@ def _heads(heads: Heads) -> list[tuple[str, object]]:
     if heads.late_interaction is not None:
         rows.extend(_late_interaction(heads.late_interaction))
     return rows
+
+
+def _decision(decision: Decision) -> list[tuple[str, object]]:
+    limits = decision.limits
+    tokens = f"{limits.max_len} a sequence, {limits.head_max_len} of them for the question"
+    return [
+        ("protocol", f"{decision.protocol.value} ({decision.template_id})"),
+        ("tokens", tokens),
+        ("temperatures", ", ".join(f"{value:g}" for value in decision.temperature.by_type)),
+    ]
 
 
 def _labels(heads: Heads) -> str:

@@ -55,12 +55,17 @@ def assemble_manifest(
         heads=plan.task.heads,
         prompts=plan.config.prompts,
         tokenizer=_tokenizer(plan),
+        decision=plan.decision,
         graph=_graph(built),
         weights=tuple(SharedWeights(precision=p, path=weights_path(p)) for p in built.shared),
         program=_programs(files),
         targets=tuple(
             target_entry(
-                engine, built.exported[engine.target.precision].limits, files, provenance.torch
+                engine,
+                built.exported[engine.target.precision].limits,
+                files,
+                provenance.torch,
+                is_decision=plan.decision is not None,
             )
             for engine in built.engines
         ),
@@ -162,7 +167,12 @@ def flags_of(engines: Sequence[BuiltEngine]) -> tuple[str, ...]:
 
 
 def target_entry(
-    engine: BuiltEngine, limits: Limits, files: tuple[FileEntry, ...], torch_version: str
+    engine: BuiltEngine,
+    limits: Limits,
+    files: tuple[FileEntry, ...],
+    torch_version: str,
+    *,
+    is_decision: bool,
 ) -> Target:
     """The manifest's entry of a built target, not yet verified."""
     folder = f"{TARGETS_FOLDER}/{engine.target.name}"
@@ -186,7 +196,7 @@ def target_entry(
             reference="not run",
             probes_digest="0" * 64,
             probe_count=0,
-            bounds=bounds_of(precision),
+            bounds=bounds_of(precision, is_decision=is_decision),
             passed=False,
         ),
     )

@@ -10,11 +10,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+from infinity_v3.artifacts.decision import DecisionProtocol
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.compiler.request import (
-    COMPILED_KINDS,
     COMPILED_POOLINGS,
     CompileRequest,
     ValueType,
@@ -142,9 +142,7 @@ def _to_path(raw: RawValue, where: str) -> Path:
 
 
 def _to_kind(raw: RawValue, where: str) -> Kind:
-    # The request refuses the others with its own reason.
-    others = {kind.value: kind for kind in Kind if kind not in COMPILED_KINDS}
-    return others.get(str(raw)) or _choose(COMPILED_KINDS, str(raw), where)
+    return _choose(Kind, str(raw), where)
 
 
 def _to_poolings(raw: RawValue, where: str) -> tuple[PoolingMode, ...]:
@@ -156,9 +154,14 @@ def _to_poolings(raw: RawValue, where: str) -> tuple[PoolingMode, ...]:
     )
 
 
+def _to_protocol(raw: RawValue, where: str) -> DecisionProtocol:
+    return _choose(DecisionProtocol, str(raw), where)
+
+
 _CONVERTERS: Mapping[str, Callable[[RawValue, str], object]] = {
     "out": _to_path,
     "kernel_cache": _to_path,
     "task": _to_kind,
     "pooling": _to_poolings,
+    "decision_protocol": _to_protocol,
 }

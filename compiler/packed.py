@@ -17,6 +17,7 @@ from infinity_v3.compiler.reference import PACKED_ATTENTION, register_attention
 CU_SEQLENS = "cu_seqlens"
 ROWS = "rows"
 KEY_COUNTS = "key_counts"
+READOUTS = "readout_positions"
 
 
 def install_packed_attention() -> None:
@@ -117,6 +118,7 @@ class PackedModel(nn.Module):
             cu_seqlens=named.pop(CU_SEQLENS),
             rows=named.pop(ROWS, None),
             key_counts=named.pop(KEY_COUNTS, None),
+            readout_positions=named.pop(READOUTS, None),
         )
         output = self.encoder(
             **{name: tensor[None] for name, tensor in named.items()},

@@ -14,11 +14,13 @@ class Packing:
         rows: (T,) int64, the stored token that each packed token is; None = every token is stored,
             in order.
         key_counts: (B,) int32, how many tokens of a text are seen by its tokens; None = all.
+        readout_positions: (M,) int64, packed tokens that the head reads; None = none is named.
     """
 
     cu_seqlens: Tensor
     rows: Tensor | None = None
     key_counts: Tensor | None = None
+    readout_positions: Tensor | None = None
 
     def unfolded(self, stored: Tensor) -> Tensor:
         """Rows of stored tokens (N, D) as rows of packed tokens (T, D)."""

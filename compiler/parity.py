@@ -16,6 +16,10 @@ Outputs = Mapping[str, NDArray[np.float32]]
 """One input's outputs by name: vectors (D,), token outputs (S, D)."""
 
 
+OPTION_LOGITS = "option_logits"
+"""Output of a decision model: a logit for each option, (K, 1) of one question."""
+
+
 class OutputKind(Enum):
     """How an output is compared.
 
@@ -25,6 +29,7 @@ class OutputKind(Enum):
         TOKENS: RAW, a row per token.
         LOGITS: RAW; in half precision by the probabilities that they give.
         TOKEN_LOGITS: LOGITS, a row per token.
+        OPTIONS: always by the probabilities that all logits of an input give together.
     """
 
     VECTORS = "vectors"
@@ -32,6 +37,7 @@ class OutputKind(Enum):
     TOKENS = "tokens"
     LOGITS = "logits"
     TOKEN_LOGITS = "token logits"
+    OPTIONS = "options"
 
     @property
     def is_per_token(self) -> bool:
@@ -39,7 +45,7 @@ class OutputKind(Enum):
 
     @property
     def is_logits(self) -> bool:
-        return self in (OutputKind.LOGITS, OutputKind.TOKEN_LOGITS)
+        return self in (OutputKind.LOGITS, OutputKind.TOKEN_LOGITS, OutputKind.OPTIONS)
 
 
 _BOUNDS = {
@@ -49,6 +55,7 @@ _BOUNDS = {
     ),
     Precision.INT8: ParityBounds(min_cosine=0.99, batch_min_cosine=0.9999, max_probability=2e-2),
 }
+_HALF_PROBABILITY, _FLOAT32_PROBABILITY = 2e-2, 1e-5
 RAW_MAX_RELATIVE = 5e-5
 """Float32 outputs that are not normalised: absolute difference at most this times max(1, |x|)."""
 
@@ -75,9 +82,12 @@ class ParityReport:
         return not self.failures
 
 
-def bounds_of(precision: Precision) -> ParityBounds:
-    """The bounds a precision is held to."""
-    return _BOUNDS[precision]
+def bounds_of(precision: Precision, *, is_decision: bool = False) -> ParityBounds:
+    """The bounds a precision is held to; of a decision model only its probabilities count."""
+    if not is_decision:
+        return _BOUNDS[precision]
+    is_exact = precision is Precision.FLOAT32
+    return ParityBounds(max_probability=_FLOAT32_PROBABILITY if is_exact else _HALF_PROBABILITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +119,13 @@ def compare(
 ) -> Comparison:
     """Compare an output probe by probe."""
     pairs = [
-        (left.astype(np.float64), right.astype(np.float64))
+        (_in_float64(left, kind), _in_float64(right, kind))
         for left, right in zip(found, expected, strict=True)
     ]
     # Unlike Python's max, numpy's keeps NaN wherever it stands.
+    read = _softmax if kind is OutputKind.OPTIONS else _probabilities
     probabilities = (
-        _largest([_difference(_probabilities(a), _probabilities(b)) for a, b in pairs])
-        if kind.is_logits
-        else None
+        _largest([_difference(read(a), read(b)) for a, b in pairs]) if kind.is_logits else None
     )
     cosines = [float(_cosine(a, b).min()) for a, b in pairs]
     return Comparison(
@@ -191,6 +200,15 @@ def _probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Softmax over the last axis, sigmoid for a single label."""
     if logits.shape[-1] == 1:
         return 1.0 / (1.0 + np.exp(-np.clip(logits, -700, 700)))
+    return _softmax(logits)
+
+
+def _in_float64(values: NDArray[np.float32], kind: OutputKind) -> NDArray[np.float64]:
+    wide = values.astype(np.float64)
+    return wide.reshape(-1) if kind is OutputKind.OPTIONS else wide
+
+
+def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
@@ -212,5 +230,6 @@ def output_kind(name: str) -> OutputKind:
         "token_logits": OutputKind.TOKEN_LOGITS,
         "token_vectors": OutputKind.TOKENS,
         "sparse": OutputKind.RAW,
+        OPTION_LOGITS: OutputKind.OPTIONS,
     }
     return known.get(name, OutputKind.VECTORS)

@@ -7,6 +7,7 @@ particular.
 from dataclasses import dataclass
 from pathlib import Path
 
+from infinity_v3.artifacts.decision import Decision
 from infinity_v3.artifacts.manifest import Kind, Manifest, Precision
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.writer import ArtifactWriter
@@ -17,6 +18,7 @@ from infinity_v3.compiler.checkpoint import (
     refuse_beyond_weights,
 )
 from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.decision_metadata import decision_of
 from infinity_v3.compiler.engines import BuiltTargets, build_targets, limit_threads
 from infinity_v3.compiler.manifest_parts import assemble_manifest, with_parity
 from infinity_v3.compiler.parity import ParityReport
@@ -42,6 +44,7 @@ from infinity_v3.model_specs.conversation_template import (
     conversation_template,
     conversation_warnings,
 )
+from infinity_v3.model_specs.decision_evidence import find_protocol
 from infinity_v3.model_specs.hub_config import HubConfig, read_hub_config
 from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.length_limit import LengthLimit, length_limit
@@ -63,6 +66,7 @@ class CompilePlan:
     spec: ModelSpec
     kind: Kind
     task: Task
+    decision: Decision | None
     limit: LengthLimit
     targets: tuple[CpuTarget, ...]
     conversation: ConversationTemplate | None
@@ -89,8 +93,16 @@ class CompilePlan:
         return attends_causally(self.config, self.spec)
 
     @property
+    def num_attention_layers(self) -> int:
+        """Of the encoder, and of a head that has some."""
+        stated = self.config.decision
+        return self.config.model.num_hidden_layers + (stated.head_layers if stated else 0)
+
+    @property
     def has_token_types(self) -> bool:
         """Whether the graph takes token types: a table of one row adds the same to all."""
+        if self.decision is not None:
+            return True  # the type of the question, which its head adds to every token
         return self.spec.has_token_types and (self.config.model.type_vocab_size or 0) > 1
 
 
@@ -130,6 +142,7 @@ def plan_compile(request: CompileRequest, progress: Progress) -> CompilePlan:
         RefusedError: this host can verify none of the targets.
     """
     checkpoint = open_checkpoint(request, progress)
+    find_protocol(checkpoint.path, request.decision_protocol)
     config = read_hub_config(checkpoint.path)
     targets = runnable_targets(request.targets)
     if config.model.has_experts and not request.targets:
@@ -156,13 +169,15 @@ def make_plan(
     num_labels = stored_label_count({name: t.shape for name, t in checkpoint.tensors.items()})
     kind = resolve_kind(config, spec, request.asked_kind, num_labels)
     conversation = conversation_template(config)
+    limit = length_limit(config, spec, request.max_sequence_length)
     return CompilePlan(
         checkpoint=checkpoint,
         config=config,
         spec=spec,
         kind=kind,
         task=make_task(config, spec, kind, request, num_labels),
-        limit=length_limit(config, spec, request.max_sequence_length),
+        decision=decision_of(config, checkpoint, limit.rule.max_tokens),
+        limit=limit,
         targets=targets,
         conversation=conversation,
         tokenizer_warnings=(

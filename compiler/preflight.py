@@ -12,6 +12,7 @@ from infinity_v3.compiler.hub import fetch_snapshot, is_hub_offline
 from infinity_v3.compiler.kernel_cache import check_kernel_cache
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.toolchain import find_obstacles
+from infinity_v3.model_specs.decision_evidence import find_protocol
 from infinity_v3.model_specs.hub_config import read_hub_config
 from infinity_v3.model_specs.kind import resolve_kind
 from infinity_v3.model_specs.registry import match
@@ -58,6 +59,7 @@ def check_configuration(request: CompileRequest) -> None:
     if not path.is_dir():
         patterns = HUB_PATTERNS if is_hub_offline() else WITHOUT_WEIGHTS
         path = fetch_snapshot(request.checkpoint, request.revision, patterns).path
+    find_protocol(path.resolve(), request.decision_protocol)
     config = read_hub_config(path.resolve())
     resolve_kind(config, match(config), request.asked_kind, None)
     _check_tokenizer(config.tokenizer.tokenizer)

@@ -45,6 +45,8 @@ class Probes:
         referenced: how many of the leading inputs the reference computes; longer ones are compared
             alone against batched.
         ranked: those among them whose order by likeness is compared.
+        readouts: (K,) int64 of each, the tokens that are read; empty where no model reads any.
+        temperatures: what the logits of each are divided by; empty as `readouts`.
     """
 
     ids: tuple[NDArray[np.int64], ...]
@@ -53,15 +55,19 @@ class Probes:
     batches: tuple[tuple[int, ...], ...]
     referenced: int
     ranked: range = range(0)
+    readouts: tuple[NDArray[np.int64], ...] = ()
+    temperatures: tuple[float, ...] = ()
 
     @property
     def digest(self) -> str:
-        """sha256 over lengths, ids, types, key counts and batches."""
+        """sha256 over lengths, ids, types, key counts, batches and what is read."""
         hasher = hashlib.sha256()
         for row, types in zip(self.ids, self.types, strict=True):
             hasher.update(len(row).to_bytes(8, "little") + row.astype("<i8").tobytes())
             hasher.update(b"" if types is None else types.astype("<i8").tobytes())
         hasher.update(repr((self.key_counts, self.batches)).encode())
+        for places in self.readouts:
+            hasher.update(len(places).to_bytes(8, "little") + places.astype("<i8").tobytes())
         return hasher.hexdigest()
 
 

@@ -5,7 +5,7 @@ engines, targets or artifacts.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -116,8 +116,7 @@ def load_model(
         UsageError: transformers refuses config.json or has no such head for it, or the weights are
             not those of the model that it describes, finite and floating-point (`CheckpointError`).
     """
-    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    _keep_quiet()
     register_families()
     config = read_config(source.path)
     _adapt(config, source)
@@ -139,6 +138,74 @@ def load_model(
     model.eval()  # type: ignore[no-untyped-call]
     model.requires_grad_(False)
     return model
+
+
+def _keep_quiet() -> None:
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def build_encoder(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    *,
+    dtype: torch.dtype,
+    is_packed: bool = False,
+    attention: str = "eager",
+) -> PreTrainedModel:
+    """An encoder whose weights lie elsewhere than its config.json, as `load_model`.
+
+    Args:
+        path: where config.json lies.
+        tensors: every weight of the encoder by its own name, in shapes that were checked.
+        dtype: of every weight.
+        is_packed: as for `load_model`.
+        attention: as for `load_model`.
+
+    Raises:
+        UsageError: transformers refuses config.json.
+    """
+    _keep_quiet()
+    register_families()
+    config = read_config(path)
+    config.use_cache = False
+    with explaining(path, "build the model that it describes"):
+        model_class: Any = AutoModel._model_mapping[type(config)]
+        model, info = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=dict(tensors),
+            dtype=dtype,
+            attn_implementation=PACKED_ATTENTION if is_packed else attention,
+            output_loading_info=True,
+        )
+    report = LoadingReport(
+        missing=tuple(info["missing_keys"]),
+        mismatched=tuple(info["mismatched_keys"]),
+        unexpected=tuple(info["unexpected_keys"]),
+    )
+    assert report == LoadingReport(missing=(), mismatched=(), unexpected=()), (
+        "checked weights did not fit; this is a bug"
+    )
+    if is_packed:
+        pack(model)
+    model.eval()
+    model.requires_grad_(False)
+    built: PreTrainedModel = model
+    return built
+
+
+def encoder_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every weight of the bare model of a config.json.
+
+    Raises:
+        UsageError: transformers refuses config.json.
+    """
+    register_families()
+    config = read_config(path)
+    with explaining(path, "build the model that it describes"), torch.device("meta"):
+        model: nn.Module = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 def encoder_of(model: PreTrainedModel) -> nn.Module:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.compiler.decision_probes import ask
 from infinity_v3.compiler.int8.texts import subject_texts
 from infinity_v3.compiler.model_config import VERSION
 from infinity_v3.compiler.parity import Outputs
@@ -48,6 +49,8 @@ def compute_reference(plan: "CompilePlan", progress: Progress) -> ReferenceOutpu
         has_key_counts=plan.task.has_key_counts,
         ranked_texts=subject_texts() if plan.is_ranked else (),
     )
+    if plan.decision is not None:
+        probes = ask(probes, plan.decision)
     with progress.stage("reference outputs", probes.referenced) as stage:
         run = plan.task.reference()
         outputs = []
@@ -57,6 +60,7 @@ def compute_reference(plan: "CompilePlan", progress: Progress) -> ReferenceOutpu
                     ids=probes.ids[position],
                     types=probes.types[position],
                     key_count=probes.key_counts[position],
+                    readouts=probes.readouts[position] if probes.readouts else None,
                 )
             )
             _refuse_not_finite(config, output)

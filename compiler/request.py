@@ -9,20 +9,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from infinity_v3.artifacts.decision import DecisionProtocol
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 MAX_THREADS = 4096
 """Beyond any machine, and below what the operating system gives one process."""
-COMPILED_KINDS = (
-    Kind.EMBEDDING,
-    Kind.SPARSE,
-    Kind.LATE_INTERACTION,
-    Kind.RERANKER,
-    Kind.CLASSIFIER,
-    Kind.TOKEN_CLASSIFIER,
-)
 COMPILED_POOLINGS = tuple(PoolingMode)
 
 
@@ -54,6 +47,7 @@ class CompileRequest:
         pooling: the first is the default, further ones are compiled in beside it; empty = the
             checkpoint's own.
         yes_token, no_token: the two answers of a generative reranker; None = "yes" and "no".
+        decision_protocol: how a decision model is asked; None = read from the checkpoint.
         max_sequence_length: tokens per input, special tokens included; None = the checkpoint's own
             limit.
         labels: free strings for build.json; outside the artifact's identity.
@@ -114,7 +108,7 @@ class CompileRequest:
         default=None,
         metadata=_about(
             "What the artifact does: "
-            + ", ".join(kind.value for kind in COMPILED_KINDS)
+            + ", ".join(kind.value for kind in Kind)
             + ". Generative and pre-training checkpoints do not say it themselves. [default: from "
             "the checkpoint]",
             ValueType.TEXT,
@@ -150,6 +144,18 @@ class CompileRequest:
             ValueType.TEXT,
             key="no-token",
             metavar="TOKEN",
+        ),
+    )
+    decision_protocol: DecisionProtocol | None = field(
+        default=None,
+        metadata=_about(
+            "How a decision model is asked: "
+            + ", ".join(protocol.value for protocol in DecisionProtocol)
+            + ". One that the checkpoint's files contradict is refused. [default: from the "
+            "checkpoint]",
+            ValueType.TEXT,
+            key="decision-protocol",
+            metavar="PROTOCOL",
         ),
     )
     max_sequence_length: int | None = field(
@@ -236,7 +242,6 @@ class CompileRequest:
         _check_at_least("max-sequence-length", self.max_sequence_length, 1)
         _check_threads(self.threads)
         _check_at_least("embed-limit-mb", self.embed_limit_mb, 0)
-        _check_kind(self.task)
         _check_poolings(self.pooling, self.task)
 
 
@@ -271,14 +276,6 @@ def _check_threads(value: int | None) -> None:
     if value is not None and not 1 <= value <= MAX_THREADS:
         raise UsageError(
             f"--threads: expected a whole number from 1 to {MAX_THREADS}, found {value}"
-        )
-
-
-def _check_kind(kind: Kind | None) -> None:
-    if kind is not None and kind not in COMPILED_KINDS:
-        raise UsageError(
-            f"--task: {kind.value} is not compiled by this release; it compiles "
-            + ", ".join(known.value for known in COMPILED_KINDS)
         )
 
 

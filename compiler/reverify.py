@@ -7,6 +7,7 @@ from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Precisio
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.checkpoint import open_checkpoint
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS
+from infinity_v3.compiler.decision_probes import ask
 from infinity_v3.compiler.int8.texts import subject_texts
 from infinity_v3.compiler.packed import KEY_COUNTS
 from infinity_v3.compiler.pipeline import make_plan
@@ -27,10 +28,12 @@ def probes_of(artifact: Artifact) -> ReferenceOutputs:
         num_parameters=manifest.model.num_parameters,
         max_tokens=manifest.model.max_input_tokens,
         avoid=frozenset(),
-        has_token_types="token_type_ids" in inputs,
+        has_token_types="token_type_ids" in inputs and manifest.decision is None,
         has_key_counts=KEY_COUNTS in inputs,
         ranked_texts=subject_texts() if _is_ranked(manifest) else (),
     )
+    if manifest.decision is not None:
+        probes = ask(probes, manifest.decision)
     return ReferenceOutputs(name="none: no checkpoint was given", probes=probes, outputs=())
 
 

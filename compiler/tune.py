@@ -276,6 +276,8 @@ def _server_options(settings: TuneSettings, num_replicas: int, num_threads: int)
 
 def question_of(manifest: Manifest) -> Mapping[str, object]:
     """A short request that a model of that kind answers."""
+    if manifest.kind is Kind.DECISION:
+        return {"state": "a short state", "questions": {"q": {"type": "noul"}}}
     if manifest.kind is Kind.RERANKER:
         return {"query": TEXT, "texts": [TEXT]}
     return {"inputs": TEXT}

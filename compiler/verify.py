@@ -24,6 +24,7 @@ from infinity_v3.artifacts.target import incompatibility
 from infinity_v3.compiler import verify_child
 from infinity_v3.compiler.int8.ranking import judge_ranking, rank_agreement
 from infinity_v3.compiler.parity import (
+    OPTION_LOGITS,
     Comparison,
     OutputKind,
     Outputs,
@@ -64,17 +65,23 @@ def verify_target(
         RunFailedError: the engine could not be loaded, crashed or failed on a probe.
     """
     alone, batched = _run_in_child(artifact_path, target, probes, threads)
-    bounds = bounds_of(target.precision)
+    bounds = bounds_of(target.precision, is_decision=bool(probes.readouts))
     figures: dict[str, float] = {}
     failures: list[str] = []
     for name in sorted(alone[0]):
         kind = output_kind(name)
-        against_batch = compare([row[name] for row in batched], _members(alone, probes, name), kind)
+        against_batch = compare(
+            _scaled([row[name] for row in batched], probes, _in_batches(probes)),
+            _scaled(_members(alone, probes, name), probes, _in_batches(probes)),
+            kind,
+        )
         figures |= _figures(f"{name}.batch_", against_batch)
         failures += judge_batching(name, against_batch, bounds, kind)
         if reference:
-            found = [row[name] for row in alone[: probes.referenced]]
-            against_reference = compare(found, [row[name] for row in reference], kind)
+            leading = range(probes.referenced)
+            found = _scaled([alone[i][name] for i in leading], probes, leading)
+            expected = _scaled([row[name] for row in reference], probes, leading)
+            against_reference = compare(found, expected, kind)
             figures |= _figures(f"{name}.", against_reference)
             failures += judge_reference(name, against_reference, bounds, kind)
             if target.precision is Precision.INT8 and kind is OutputKind.VECTORS:
@@ -105,7 +112,21 @@ def _rank_agreement(
 
 def _members(alone: Sequence[Outputs], probes: Probes, name: str) -> list[NDArray[np.float32]]:
     """Outputs of inputs run alone, in the order in which the batches hold them."""
-    return [alone[member][name] for batch in probes.batches for member in batch]
+    return [alone[member][name] for member in _in_batches(probes)]
+
+
+def _in_batches(probes: Probes) -> list[int]:
+    return [member for batch in probes.batches for member in batch]
+
+
+def _scaled(
+    rows: Sequence[NDArray[np.float32]], probes: Probes, positions: Sequence[int]
+) -> Sequence[NDArray[np.float32]]:
+    """Logits as the server would have them when it makes probabilities of them."""
+    if not probes.temperatures:
+        return rows
+    by = probes.temperatures
+    return [row / np.float32(by[i]) for row, i in zip(rows, positions, strict=True)]
 
 
 def _figures(prefix: str, comparison: Comparison) -> dict[str, float]:
@@ -168,8 +189,11 @@ def _save_probes(path: Path, probes: Probes) -> None:
         len(row) if count is None else count
         for row, count in zip(probes.ids, probes.key_counts, strict=True)
     ]
+    readouts = probes.readouts or [np.zeros(0, dtype=np.int64)] * len(probes.ids)
     np.savez(
         path,
+        readouts=np.concatenate(readouts),
+        readout_bounds=np.cumsum([0, *map(len, readouts)]),
         ids=np.concatenate(probes.ids),
         types=np.concatenate(types),
         key_counts=np.asarray(counts),
@@ -182,25 +206,34 @@ def _save_probes(path: Path, probes: Probes) -> None:
 def _load_found(path: Path, probes: Probes) -> tuple[list[Outputs], list[Outputs]]:
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    lengths = [len(row) for row in probes.ids]
-    members = [lengths[member] for batch in probes.batches for member in batch]
-    return _split(arrays, "alone", lengths), _split(arrays, "batched", members)
+    members = _in_batches(probes)
+    return _split(arrays, "alone", probes, range(len(probes.ids))), _split(
+        arrays, "batched", probes, members
+    )
 
 
 def _split(
     arrays: Mapping[str, NDArray[np.float32]],
     part: str,
-    lengths: Sequence[int],
+    probes: Probes,
+    positions: Sequence[int],
 ) -> list[Outputs]:
-    bounds = np.cumsum([0, *lengths])
-    rows: list[dict[str, NDArray[np.float32]]] = [{} for _ in lengths]
+    rows: list[dict[str, NDArray[np.float32]]] = [{} for _ in positions]
     for key, array in arrays.items():
         kind, _, name = key.partition("/")
         if kind == part:
+            bounds = np.cumsum([0, *(_num_rows(probes, i, name) for i in positions)])
+            is_single = not output_kind(name).is_per_token and name != OPTION_LOGITS
             for i, row in enumerate(rows):
-                own = slice(bounds[i], bounds[i + 1])
-                row[name] = array[own] if output_kind(name).is_per_token else array[i]
+                row[name] = array[i] if is_single else array[bounds[i] : bounds[i + 1]]
     return [*rows]
+
+
+def _num_rows(probes: Probes, position: int, output: str) -> int:
+    """Rows that an output has of a probe."""
+    if output == OPTION_LOGITS:
+        return len(probes.readouts[position])
+    return len(probes.ids[position]) if output_kind(output).is_per_token else 1
 
 
 def verify_artifact(

@@ -5,7 +5,7 @@ The only compiler file that imports the runtime. Imports neither torch nor trans
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,13 +30,9 @@ FOUND_FILE = "found.npz"
 def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) -> None:
     """The child's whole work: every probe alone, then every batch, outputs into a file."""
     with np.load(scratch / PROBES_FILE, allow_pickle=False) as archive:
-        ids, types, key_counts, bounds, members, sizes = (
-            archive[name] for name in ("ids", "types", "key_counts", "bounds", "members", "sizes")
-        )
-    texts = [
-        EncodedText(input_ids=ids[i:j], token_type_ids=types[i:j], num_keys=int(count))
-        for (i, j), count in zip(pairwise(bounds), key_counts, strict=True)
-    ]
+        arrays = {name: archive[name] for name in archive.files}
+    texts = _texts(arrays)
+    members, sizes = arrays["members"], arrays["sizes"]
     ends = np.cumsum(sizes)
     batches = [
         [texts[m] for m in members[end - size : end]] for end, size in zip(ends, sizes, strict=True)
@@ -49,6 +45,25 @@ def run_probes(artifact: Artifact, target: Target, scratch: Path, threads: int) 
     }
     engine.close()
     np.savez(scratch / FOUND_FILE, allow_pickle=False, **found)
+
+
+def _texts(arrays: Mapping[str, NDArray[np.int64]]) -> list[EncodedText]:
+    ids, types, readouts = arrays["ids"], arrays["types"], arrays["readouts"]
+    own = zip(
+        pairwise(arrays["bounds"]),
+        arrays["key_counts"],
+        pairwise(arrays["readout_bounds"]),
+        strict=True,
+    )
+    return [
+        EncodedText(
+            input_ids=ids[i:j],
+            token_type_ids=types[i:j],
+            num_keys=int(count),
+            readout_positions=readouts[first:last],
+        )
+        for (i, j), count, (first, last) in own
+    ]
 
 
 def _run_all(

@@ -24,6 +24,13 @@ from infinity_v3.model_specs.late_interaction_config import (
     read_stanford,
     refuse_other_vectors,
 )
+from infinity_v3.model_specs.laya_config import (
+    ENCODER_FOLDER,
+    LAYA_CONFIG,
+    TOKENIZER_FOLDER,
+    LayaConfig,
+    read_laya_config,
+)
 from infinity_v3.model_specs.markers import side_prompts
 from infinity_v3.model_specs.model_card import read_license
 from infinity_v3.model_specs.module_configs import (
@@ -72,6 +79,7 @@ class HubConfig:
         splade: the stored pooling of a sparse model; None = there is none.
         logit_score: the tokens whose logits are the score; None = there are none.
         late_interaction: the rules of a late-interaction model; None = it is none.
+        decision: what a typed-decision model says of itself; None = it is none.
         sentence: limits on the input; None = none stored.
         prompts: named prompts, may be empty; of a late-interaction model without its markers.
         similarity: as sentence-transformers spells it, e.g. "cosine", or None.
@@ -92,6 +100,7 @@ class HubConfig:
     splade: SpladePooling | None
     logit_score: LogitScore | None
     late_interaction: LateInteractionConfig | None
+    decision: LayaConfig | None = None
     sentence: SentenceConfig | None
     prompts: Prompts
     similarity: str | None
@@ -117,6 +126,8 @@ def read_hub_config(path: Path) -> HubConfig:
         RunFailedError: a file can't be read.
     """
     _require_directory(path)
+    if is_present(path / LAYA_CONFIG):
+        return _read_laya(path)
     modules = read_module_list(path / "modules.json")
     encoder_path = path / modules[0].folder if modules else path
     usage = read_sentence_transformers_config(path / "config_sentence_transformers.json")
@@ -157,6 +168,34 @@ def read_hub_config(path: Path) -> HubConfig:
     return replace(config, files=_files_read(config, usage))
 
 
+def _read_laya(path: Path) -> HubConfig:
+    """Encoder and tokenizer have a folder each, and all weights lie in one file beside them."""
+    encoder_path = path / ENCODER_FOLDER
+    _require_config(path, encoder_path)
+    config = HubConfig(
+        path=path,
+        encoder_path=encoder_path,
+        model=read_transformer_config(encoder_path / "config.json"),
+        modules=None,
+        pooling=None,
+        dense=(),
+        normalize=False,
+        splade=None,
+        logit_score=None,
+        late_interaction=None,
+        decision=read_laya_config(path / LAYA_CONFIG),
+        sentence=None,
+        prompts=Prompts(),
+        similarity=None,
+        score_activation=None,
+        model_class="",
+        tokenizer=read_tokenizer_files(path / TOKENIZER_FOLDER),
+        license=read_license(path / "README.md"),
+        files=(),
+    )
+    return replace(config, files=_files_read(config, None))
+
+
 def _with_late_interaction(config: HubConfig) -> HubConfig:
     late = _read_late_interaction(config)
     if late is None:
@@ -187,6 +226,7 @@ def _files_read(config: HubConfig, usage: SentenceTransformersConfig | None) -> 
         config.pooling,
         config.splade,
         config.logit_score,
+        config.decision,
         usage,
     )
     files = [source.file for source in sources if source is not None]

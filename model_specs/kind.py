@@ -5,6 +5,7 @@ from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.model_specs.hub_config import STANFORD_COLBERT, HubConfig
 from infinity_v3.model_specs.json_file import shown
 from infinity_v3.model_specs.late_interaction_config import not_late_interaction
+from infinity_v3.model_specs.laya_config import LAYA_CONFIG
 from infinity_v3.model_specs.prompts import (
     CROSS_ENCODER_TYPE,
     EMBEDDING_MODEL_TYPE,
@@ -28,6 +29,7 @@ _HEADS_BY_KIND = {
     Kind.RERANKER: (SEQUENCE_HEAD, CAUSAL_LM_HEAD),
     Kind.CLASSIFIER: (SEQUENCE_HEAD,),
     Kind.TOKEN_CLASSIFIER: (TOKEN_HEAD,),
+    Kind.DECISION: (_BARE, *_TRAINING_HEADS),
 }
 _WANTED = {
     Kind.EMBEDDING: "a bare model, a masked or a causal language model",
@@ -36,6 +38,7 @@ _WANTED = {
     Kind.RERANKER: "a sequence classifier with one label, or a causal language model",
     Kind.CLASSIFIER: "a sequence classifier",
     Kind.TOKEN_CLASSIFIER: "a token classifier",
+    Kind.DECISION: "the encoder of a decision model",
 }
 
 
@@ -67,6 +70,8 @@ def head_of(config: HubConfig, spec: ModelSpec) -> str:
 
 
 def _stated_kind(config: HubConfig, spec: ModelSpec, num_labels: int) -> Kind:
+    if config.decision is not None:
+        return Kind.DECISION
     if config.late_interaction is not None:
         return Kind.LATE_INTERACTION
     if config.model_class == SPARSE_ENCODER_TYPE:
@@ -117,18 +122,14 @@ def _head(architecture: str | None, spec: ModelSpec) -> str | None:
 
 
 def _check_head(config: HubConfig, spec: ModelSpec, kind: Kind) -> None:
-    heads = _HEADS_BY_KIND.get(kind)
-    if heads is None:
-        raise UsageError(
-            f"--task: {kind.value} is not compiled by this release; it compiles "
-            f"{', '.join(known.value for known in _HEADS_BY_KIND)}"
-        )
+    heads = _HEADS_BY_KIND[kind]
     if kind is Kind.SPARSE and not spec.has_sparse_head:
         raise UsageError(
             f"{config.model.file}: the masked language model of {spec.family} can't be compiled as "
             "sparse; use a checkpoint of another family, such as bert or distilbert"
         )
     _check_late_interaction(config, kind)
+    _check_decision(config, kind)
     head = head_of(config, spec)
     _check_logit_score(config, head, kind)
     is_encoder = kind is Kind.EMBEDDING and head == TOKEN_HEAD and spec.family == "gte"
@@ -148,6 +149,20 @@ def _check_late_interaction(config: HubConfig, kind: Kind) -> None:
         raise UsageError(
             f"--task {kind.value}: {config.path} is a late-interaction checkpoint, which can't be "
             "compiled as anything else; leave the option out"
+        )
+
+
+def _check_decision(config: HubConfig, kind: Kind) -> None:
+    is_decision = config.decision is not None
+    if kind is Kind.DECISION and not is_decision:
+        raise UsageError(
+            f"--task {kind.value}: expected {LAYA_CONFIG} in {config.path}, found none; give a "
+            "decision checkpoint"
+        )
+    if is_decision and kind is not Kind.DECISION:
+        raise UsageError(
+            f"--task {kind.value}: {config.path} is a decision checkpoint, which can't be compiled "
+            "as anything else; leave the option out"
         )
 
 

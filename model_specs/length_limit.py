@@ -6,6 +6,7 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import LengthRule
 from infinity_v3.model_specs.hub_config import HubConfig
 from infinity_v3.model_specs.late_interaction_config import LateInteractionConfig
+from infinity_v3.model_specs.laya_config import LayaConfig
 from infinity_v3.model_specs.registry import pad_token_id
 from infinity_v3.model_specs.spec import ModelSpec
 
@@ -46,6 +47,8 @@ def length_limit(config: HubConfig, spec: ModelSpec, override: int | None = None
     rows = config.model.max_position_embeddings
     room = _room(config, rows - offset)
     rule, warnings = _stated_rule(config, room)
+    if config.decision is not None:
+        rule, warnings = _decision_rule(config.decision, room)
     if config.late_interaction is not None:
         rule, warnings = _longest_side(config, config.late_interaction, rule, warnings, room)
     if override is not None:
@@ -123,6 +126,15 @@ def _unstated_rule(
     )
 
 
+def _decision_rule(decision: LayaConfig, room: _Room) -> tuple[LengthRule, tuple[str, ...]]:
+    if decision.max_len > room.max_tokens:
+        raise UsageError(
+            f"{decision.file}: max_len: expected at most {room.max_tokens}, {room.reason}, found "
+            f"{decision.max_len}; take the file and the encoder from one checkpoint"
+        )
+    return LengthRule(max_tokens=decision.max_len, source=decision.file.name), ()
+
+
 def _longest_side(
     config: HubConfig,
     late: LateInteractionConfig,
@@ -157,12 +169,18 @@ def _override_warnings(stated: LengthRule, override: int) -> tuple[str, ...]:
 
 def _checked_override(config: HubConfig, room: _Room, override: int) -> LengthRule:
     least = config.tokenizer.num_special_tokens + 1
+    if config.decision is not None:
+        least = config.decision.head_max_len + 1
     if not least <= override <= room.max_tokens:
         raise UsageError(
-            f"{OPTION}: expected {least} to {room.max_tokens} (special tokens and one more, up to "
+            f"{OPTION}: expected {least} to {room.max_tokens} ({_least_reason(config)}, up to "
             f"{room.reason}), found {override}"
         )
     return LengthRule(max_tokens=override, source=OPTION)
+
+
+def _least_reason(config: HubConfig) -> str:
+    return "special tokens and one more" if config.decision is None else "more than head_max_len"
 
 
 def _require_room(config: HubConfig, rule: LengthRule) -> None:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 TOKEN_TYPES_INPUT = "token_type_ids"
 ROWS_INPUT = "rows"
 KEY_COUNTS_INPUT = "key_counts"
+READOUTS_INPUT = "readout_positions"
 """Graph inputs that only some models declare; their arrays are the batch's of the same name."""
+NO_READOUTS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,14 @@ class EncodedText:
         input_ids: (S,) int64, special tokens included.
         token_type_ids: (S,) int64, or None for all zeros.
         num_keys: only so many tokens, from the first one, are seen by the others; None = all.
+        readout_positions: (K,) int64, ascending, tokens whose states the model reads; None = none
+            is named.
     """
 
     input_ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64] | None = None
     num_keys: int | None = None
+    readout_positions: NDArray[np.int64] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -48,6 +53,8 @@ class Batch:
             next unused rows, in order.
         key_counts: (B,) int32, how many tokens of each sequence, from its first one, are seen by
             its tokens; its length unless a text says otherwise.
+        readout_positions: (M,) int64, the packed tokens that are read, in order.
+        readout_bounds: (B + 1,) int64, first 0, last M, whose those are.
     """
 
     input_ids: NDArray[np.int64]
@@ -56,6 +63,8 @@ class Batch:
     cu_seqlens: NDArray[np.int32]
     rows: NDArray[np.int64]
     key_counts: NDArray[np.int32]
+    readout_positions: NDArray[np.int64]
+    readout_bounds: NDArray[np.int64]
 
     @property
     def num_tokens(self) -> int:
@@ -96,6 +105,8 @@ def pack(texts: Sequence[EncodedText], *, position_offset: int) -> Batch:
         cu_seqlens=cu_seqlens,
         rows=rows,
         key_counts=_count_keys(texts),
+        readout_positions=_pack_readouts(texts, cu_seqlens),
+        readout_bounds=bound_readouts(texts),
     )
 
 
@@ -104,7 +115,7 @@ def _pack_one(text: EncodedText, position_offset: int) -> Batch:
     total = text.num_tokens
     assert total, "an empty sequence reached the batch; this is a bug"
     rows = np.arange(total, dtype=np.int64)
-    types = text.token_type_ids
+    types, positions = text.token_type_ids, text.readout_positions
     num_keys = total if text.num_keys is None else text.num_keys
     return Batch(
         input_ids=text.input_ids,
@@ -113,12 +124,37 @@ def _pack_one(text: EncodedText, position_offset: int) -> Batch:
         cu_seqlens=np.array((0, total), dtype=np.int32),
         rows=rows,
         key_counts=np.array((num_keys,), dtype=np.int32),
+        readout_positions=NO_READOUTS if positions is None else positions,
+        readout_bounds=np.array((0, 0 if positions is None else len(positions)), dtype=np.int64),
     )
 
 
 def _count_keys(texts: Sequence[EncodedText]) -> NDArray[np.int32]:
     counts = (text.num_tokens if text.num_keys is None else text.num_keys for text in texts)
     return np.fromiter(counts, dtype=np.int32, count=len(texts))
+
+
+def bound_readouts(texts: Sequence[EncodedText]) -> NDArray[np.int64]:
+    """Bounds (B + 1,) of the readout positions of each text, in the order given."""
+    bounds = np.zeros(len(texts) + 1, dtype=np.int64)
+    if any(text.readout_positions is not None for text in texts):
+        np.cumsum([_num_readouts(text) for text in texts], out=bounds[1:])
+    return bounds
+
+
+def _num_readouts(text: EncodedText) -> int:
+    return 0 if text.readout_positions is None else len(text.readout_positions)
+
+
+def _pack_readouts(
+    texts: Sequence[EncodedText], cu_seqlens: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    packed = [
+        text.readout_positions + start
+        for text, start in zip(texts, cu_seqlens.tolist(), strict=False)
+        if text.readout_positions is not None
+    ]
+    return np.concatenate(packed) if packed else NO_READOUTS
 
 
 def _pack_token_types(

@@ -11,6 +11,7 @@ EMBED, EMBED_TOKENS, EMBED_SPARSE = "embed", "embed_all", "embed_sparse"
 SIMILARITY, RERANK = "similarity", "rerank"
 CLASSIFY, CLASSIFY_TOKENS = "classify", "token_classify"
 SCORE = "score"
+DECIDE = "decide"
 TOKENIZE = "tokenize"
 
 _BY_KIND = {
@@ -20,6 +21,7 @@ _BY_KIND = {
     Kind.RERANKER: (RERANK, CLASSIFY, SCORE),
     Kind.CLASSIFIER: (CLASSIFY,),
     Kind.TOKEN_CLASSIFIER: (CLASSIFY_TOKENS,),
+    Kind.DECISION: (DECIDE,),
 }
 _NO_EMBEDDING = "Model is not an embedding model"
 _HINTS = {Kind.LATE_INTERACTION: "; use /embed_all", Kind.SPARSE: "; use /embed_sparse"}
@@ -113,6 +115,15 @@ def check_can_classify_tokens(info: ModelInfo) -> None:
         InferenceError: BACKEND, code unsupported_task.
     """
     _require(info, CLASSIFY_TOKENS, "Model is not a token classification model")
+
+
+def check_can_decide(info: ModelInfo) -> None:
+    """Refuse models that answer no typed questions.
+
+    Raises:
+        InferenceError: BACKEND, code unsupported_task.
+    """
+    _require(info, DECIDE, "Model is not a decision model")
 
 
 def check_can_converse(info: ModelInfo) -> None:

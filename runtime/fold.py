@@ -92,6 +92,9 @@ def pack_folded(texts: Sequence[EncodedText], fold: Fold, *, position_offset: in
         cu_seqlens=whole.cu_seqlens,
         rows=fold.rows,
         key_counts=whole.key_counts,
+        # Of packed tokens, whose order folding leaves as it is.
+        readout_positions=whole.readout_positions,
+        readout_bounds=whole.readout_bounds,
     )
 
 

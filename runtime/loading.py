@@ -236,7 +236,10 @@ def _warm_up(engine: Engine, manifest: Manifest, sizes: BatchSizes, target_name:
     """Run two short inputs once, so that the first request finds pages and threads in place."""
     num_tokens = min(WARMUP_TOKENS // 2, sizes.max_input_tokens)
     count = min(2, engine.limits.max_sequences, sizes.max_batch_tokens // num_tokens)
-    text = EncodedText(input_ids=np.zeros(num_tokens, dtype=np.int64))
+    text = EncodedText(
+        input_ids=np.zeros(num_tokens, dtype=np.int64),
+        readout_positions=np.zeros(1, dtype=np.int64),
+    )
     batch = pack([text] * count, position_offset=manifest.model.position_offset)
     outputs = frozenset(spec.name for spec in engine.graph.outputs)
     try:
@@ -272,6 +275,7 @@ def _describe(
         pooling=output.pooling,
         labels=output.labels,
         problem_type=manifest.heads.problem_type,
+        decision=manifest.decision,
         prompt_names=prompts.names,
         capabilities=capabilities_of(
             manifest.kind, has_token_output=has_output(manifest, HIDDEN_OUTPUT)

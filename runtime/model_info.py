@@ -5,6 +5,7 @@ Knows nothing of how they are shown.
 
 from dataclasses import dataclass
 
+from infinity_v3.artifacts.decision import Decision
 from infinity_v3.artifacts.manifest import Backend, Device, Kind, PoolingMode, Precision
 
 
@@ -21,8 +22,9 @@ class ModelInfo:
         pooling: modes in use, concatenated in this order; empty where nothing is pooled.
         labels: names of the scores, in the order of class ids; empty where nothing is scored.
         problem_type: as the checkpoint states it, if it does.
+        decision: protocol and limits of a decision model.
         capabilities: subset of "embed", "embed_all", "embed_sparse", "similarity", "rerank",
-            "score", "classify", "token_classify", "tokenize".
+            "score", "classify", "token_classify", "decide", "tokenize".
         has_chat_template: conversations can be read.
         source_revision: commit of the checkpoint, if it had one.
     """
@@ -44,6 +46,7 @@ class ModelInfo:
     pooling: tuple[PoolingMode, ...]
     labels: tuple[str, ...] = ()
     problem_type: str | None = None
+    decision: Decision | None = None
     prompt_names: tuple[str, ...]
     capabilities: frozenset[str]
     has_chat_template: bool = False

@@ -17,6 +17,7 @@ MAIN_OUTPUTS = {
     Kind.RERANKER: "logits",
     Kind.CLASSIFIER: "logits",
     Kind.TOKEN_CLASSIFIER: "token_logits",
+    Kind.DECISION: "option_logits",
 }
 LOCAL_SOURCE = "local"
 """What a manifest records instead of a repository for a checkpoint directory."""

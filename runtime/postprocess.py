@@ -9,19 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from infinity_v3.runtime.batch import Batch
 from infinity_v3.runtime.work import Readout, Row, RowForm, SparseRow
 
 
 def read_rows(
     tensors: Mapping[str, NDArray[np.float32]],
-    cu_seqlens: NDArray[np.int32],
+    batch: Batch,
     readouts: Sequence[Readout],
 ) -> list[Row | None]:
     """Give each item of a batch its numbers.
 
     Args:
-        tensors: engine outputs by name, (B, D), (T, D) or (B, V) float32.
-        cu_seqlens: (B + 1,) int32, token bounds of the items.
+        tensors: engine outputs by name, (B, D), (T, D), (B, V) or (M, C) float32.
+        batch: what they are of.
         readouts: B of them, in batch order.
 
     Returns:
@@ -33,7 +34,7 @@ def read_rows(
     for readout, positions in _group(readouts).items():
         part = _Part(
             tensor=tensors[readout.output],
-            cu_seqlens=cu_seqlens,
+            batch=batch,
             readout=readout,
             positions=positions,
         )
@@ -71,7 +72,7 @@ class _Part:
     """The items of a batch that are read alike."""
 
     tensor: NDArray[np.float32]
-    cu_seqlens: NDArray[np.int32]
+    batch: Batch
     readout: Readout
     positions: list[int]
 
@@ -97,8 +98,18 @@ def _read_vectors(part: _Part, rows: list[Row | None]) -> None:
 
 
 def _read_tokens(part: _Part, rows: list[Row | None]) -> None:
+    _read_matrices(part, part.batch.cu_seqlens, rows)
+
+
+def _read_readouts(part: _Part, rows: list[Row | None]) -> None:
+    _read_matrices(part, part.batch.readout_bounds, rows)
+
+
+def _read_matrices(
+    part: _Part, bounds: NDArray[np.int32] | NDArray[np.int64], rows: list[Row | None]
+) -> None:
     for position in part.positions:
-        matrix = part.tensor[part.cu_seqlens[position] : part.cu_seqlens[position + 1]]
+        matrix = part.tensor[bounds[position] : bounds[position + 1]]
         if not np.isfinite(matrix).all():
             continue
         if part.readout.normalize:
@@ -120,4 +131,5 @@ _READERS: dict[RowForm, Callable[[_Part, list[Row | None]], None]] = {
     RowForm.VECTOR: _read_vectors,
     RowForm.TOKENS: _read_tokens,
     RowForm.SPARSE: _read_sparse,
+    RowForm.READOUTS: _read_readouts,
 }

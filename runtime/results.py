@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from infinity_v3.runtime.decisions.answers import Answer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTiming:
@@ -101,6 +103,15 @@ class ClassifyResult(TaskResult):
     """Scores of every label per item, in request order; the names of labels are in ModelInfo."""
 
     items: tuple[LabelScores, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideResult(TaskResult):
+    """Answers in the order of the questions; `num_input_tokens` as the protocol counts them."""
+
+    answers: tuple[Answer, ...]
+    num_input_tokens: int
+    num_output_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

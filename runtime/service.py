@@ -13,6 +13,9 @@ from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime import capabilities
 from infinity_v3.runtime.blame import located
 from infinity_v3.runtime.checks import check_id_lists, check_items
+from infinity_v3.runtime.decision_tasks import DecisionTasks
+from infinity_v3.runtime.decisions.protocol import open_format
+from infinity_v3.runtime.decisions.question import DecideRequest
 from infinity_v3.runtime.dispatcher import Dispatcher
 from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.joint import JointQueue
@@ -36,6 +39,7 @@ from infinity_v3.runtime.requests import (
 from infinity_v3.runtime.results import (
     ClassifyResult,
     ClassifyTokensResult,
+    DecideResult,
     EmbedResult,
     RankResult,
     ScoreResult,
@@ -95,6 +99,15 @@ class InferenceService:
         pipeline = TextPipeline(rules, self._texts, queue)
         self._vectors = VectorTasks(self._model, pipeline)
         self._scores = ScoreTasks(self._model, pipeline)
+        self._decisions = None
+        if self.info.decision is not None:
+            decisions = open_format(
+                self.info.decision,
+                self._model.tokenizer,
+                max_tokens=self.info.max_input_tokens,
+                is_truncating=self._settings.is_truncating,
+            )
+            self._decisions = DecisionTasks(self._model, pipeline, decisions)
 
     @property
     def info(self) -> ModelInfo:
@@ -145,6 +158,10 @@ class InferenceService:
     def check_can_classify_tokens(self) -> None:
         """Refuse models without labels for tokens."""
         capabilities.check_can_classify_tokens(self.info)
+
+    def check_can_decide(self) -> None:
+        """Refuse models that answer no typed questions."""
+        capabilities.check_can_decide(self.info)
 
     def check_can_converse(self) -> None:
         """Refuse models that make no text of a conversation."""
@@ -202,6 +219,13 @@ class InferenceService:
         self._check_ready()
         self.check_can_classify_tokens()
         return await self._scores.classify_tokens(request)
+
+    async def decide(self, request: DecideRequest) -> DecideResult:
+        """Answer typed questions about a state; errors of one carry its position."""
+        self._check_ready()
+        self.check_can_decide()
+        assert self._decisions is not None, "a decision model without its protocol; this is a bug"
+        return await self._decisions.decide(request)
 
     async def tokenize(self, request: TokenizeRequest) -> tuple[tuple[TokenPiece, ...], ...]:
         """Show how prompt and text split into tokens.

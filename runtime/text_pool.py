@@ -11,6 +11,8 @@ from threading import Event
 from typing import Protocol, TypeVar
 
 from infinity_v3.runtime.batch import EncodedText
+from infinity_v3.runtime.decisions.protocol import DecisionFormat, EncodedDecisions
+from infinity_v3.runtime.decisions.question import DecideRequest
 from infinity_v3.runtime.late_interaction import Side
 from infinity_v3.runtime.requests import ClassifyInput, Conversation, TextInput, TextPair
 from infinity_v3.runtime.tokenizer import TextTokenizer
@@ -63,6 +65,12 @@ class TextPool:
         """As `TextTokenizer.encode_words`."""
         work = partial(self._tokenizer.encode_words, texts, truncation, prompt=prompt)
         return await self._encode(work, is_small=_is_small(texts, prompt))
+
+    async def encode_decisions(
+        self, decisions: DecisionFormat, request: DecideRequest
+    ) -> EncodedDecisions:
+        """As `DecisionFormat.encode`; never at once, as a few questions can have many texts."""
+        return await self._encode(partial(decisions.encode, request), is_small=False)
 
     async def pieces(
         self, texts: Sequence[str], *, add_special_tokens: bool

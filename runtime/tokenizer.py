@@ -61,6 +61,9 @@ class TextTokenizer:
         self._vocab_size = vocab_size
         self._max_characters = MAX_CHARACTERS_PER_TOKEN * max_input_tokens
         self._single = SingleEncoder(backend, max_characters=self._max_characters)
+        self._bare = SingleEncoder(
+            backend, max_characters=self._max_characters, adds_special_tokens=False
+        )
         self._conversations = ConversationEncoder(
             backend, chat, max_characters=self._max_characters
         )
@@ -191,6 +194,28 @@ class TextTokenizer:
             for position, text in enumerate(while_wanted(texts, is_wanted))
         ]
 
+    def encode_pieces(
+        self, texts: Sequence[str], truncation: Truncation, *, is_wanted: IsWanted = always
+    ) -> list[list[int]]:
+        """Ids of parts of a sequence, without special tokens around them.
+
+        Args:
+            texts: may be empty.
+            truncation: a longer text comes with one token or more beyond the limit, on the side
+                that is cut.
+            is_wanted: asked between two texts.
+
+        Raises:
+            InferenceError: TOKENIZER, with the text's position.
+        """
+        found = self._bare.encode_short(texts, truncation)
+        pieces: list[list[int]] = []
+        for position, text in enumerate(while_wanted(texts, is_wanted)):
+            whole = found[position] or self._bare.encode(text, position, truncation)[0]
+            self._check_table(whole.ids, position)
+            pieces.append(whole.ids)
+        return pieces
+
     def pieces(
         self,
         texts: Sequence[str],
@@ -303,7 +328,7 @@ class TextTokenizer:
         return as_encoded(clip_ids(ids, truncation, self._special_ids), None)
 
     def _check_table(self, ids: Sequence[int], position: int) -> None:
-        if self._may_exceed_table and max(ids) >= self._vocab_size:
+        if self._may_exceed_table and max(ids, default=0) >= self._vocab_size:
             raise InferenceError(
                 ErrorKind.TOKENIZER,
                 "tokenizer_error",

@@ -20,11 +20,13 @@ class RowForm(str, Enum):
         VECTOR: its row of a (B, D) output.
         TOKENS: its own (S, D) of a (T, D) output.
         SPARSE: the positive entries of its row of a (B, V) output.
+        READOUTS: its own (K, C) of a (M, C) output.
     """
 
     VECTOR = "vector"
     TOKENS = "tokens"
     SPARSE = "sparse"
+    READOUTS = "readouts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class SparseRow:
 
 
 Row = NDArray[np.float32] | SparseRow
-"""The numbers of one item: (D,) for a vector, (S, D) for a matrix of token vectors, or sparse."""
+"""The numbers of one item: (D,) for a vector, (S, D) for token vectors, (K, C), or sparse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,7 +236,7 @@ class EngineWorker:
         except (EngineError, MemoryError) as error:
             return ItemFailure(code="engine_error", message=f"inference failed: {error}")
         engine_s = time.monotonic() - started_s
-        rows = read_rows(output.tensors, batch.cu_seqlens, readouts)
+        rows = read_rows(output.tensors, batch, readouts)
         if order is not None:
             rows = [row for _, row in sorted(zip(order, rows, strict=True), key=itemgetter(0))]
         run.results.extend(NON_FINITE if row is None else row for row in rows)

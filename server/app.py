@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.server.context import ServerContext
+from infinity_v3.server.decision_endpoint import DecisionEndpoint
+from infinity_v3.server.decision_errors import decision_body, decision_status
 from infinity_v3.server.endpoint import ClientGoneError, Endpoint, not_ready
 from infinity_v3.server.errors import (
     Headers,
@@ -23,6 +25,7 @@ from infinity_v3.server.kind_endpoint import KindEndpoint
 from infinity_v3.server.router import Handler, Route, Router
 from infinity_v3.server.routes import (
     classify,
+    decisions,
     openai,
     ops,
     rerank,
@@ -34,6 +37,7 @@ from infinity_v3.server.routes import (
 )
 from infinity_v3.server.schemas import (
     ClassifyBody,
+    DecideBody,
     DecodeBody,
     EmbedAllBody,
     EmbedBody,
@@ -77,6 +81,7 @@ def _inference_routes(hosting: Hosting) -> Iterator[Route]:
     predict = Endpoint(body_type=PredictBody, work=classify.predict)
     classes = Endpoint(body_type=ClassifyBody, work=classify.classify, items_field="input")
     predict_tokens = Endpoint(body_type=PredictTokensBody, work=tokens.predict_tokens)
+    decide = DecisionEndpoint(body_type=DecideBody, work=decisions.decide, items_field="questions")
     tokenize = Endpoint(body_type=TokenizeBody, work=tokens.tokenize, is_inference=False)
     decode = Endpoint(
         body_type=DecodeBody, work=tokens.decode, items_field="ids", is_inference=False
@@ -90,6 +95,7 @@ def _inference_routes(hosting: Hosting) -> Iterator[Route]:
             Kind.CLASSIFIER: predict,
             Kind.RERANKER: rank,
             Kind.TOKEN_CLASSIFIER: predict_tokens,
+            Kind.DECISION: decide,
         },
     )
     yield from _posts(embeddings.run, "/v1/embeddings", "/embeddings", shape=Shape.OPENAI)
@@ -102,6 +108,7 @@ def _inference_routes(hosting: Hosting) -> Iterator[Route]:
     yield from _posts(rank.run, "/rerank")
     yield from _posts(rank.run, "/v1/rerank", "/v2/rerank", shape=Shape.OPENAI)
     yield from _posts(predict_tokens.run, "/predict_tokens")
+    yield from _posts(decide.run, "/v1/systemone", "/v1/decide", shape=Shape.SYSTEMONE)
     yield from _posts(tokenize.run, "/tokenize")
     yield from _posts(decode.run, "/decode")
     yield from _posts(pairs.run, "/v1/score", shape=Shape.OPENAI)
@@ -247,9 +254,11 @@ class App:
         self, exchange: Exchange, error: HttpError, *, is_logged: bool = False
     ) -> "_Ending":
         self._context.metrics.request_refused(exchange.outcome, error)
+        shape = self._router.shape_of(exchange.path)
+        is_decision = shape is Shape.SYSTEMONE
         reply = Reply(
-            status=error.status,
-            body=error_body(error, self._router.shape_of(exchange.path)),
+            status=decision_status(error) if is_decision else error.status,
+            body=decision_body(error) if is_decision else error_body(error, shape),
             headers=error.headers,
             may_compress=False,
         )

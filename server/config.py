@@ -34,6 +34,11 @@ _ORIGIN = PatternType(
     pattern=r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\s]+",
     expected="scheme://host or scheme://host:port, as browsers send it, without a path; or '*'",
 )
+_ALIAS = PatternType(
+    metavar="ALIAS=NAME",
+    pattern="[^=\\x00-\\x1f\\x7f\\ud800-\\udfff]+=[^\\x00-\\x1f\\x7f\\ud800-\\udfff]+",
+    expected="an alias, '=' and the public name of a decision model",
+)
 _PORT = IntType(minimum=0, maximum=65535, metavar="PORT")
 
 TOPICS: Mapping[str, str] = {
@@ -105,6 +110,16 @@ class ServeConfig:
         "are visible to other users of the host. Without one, whoever reaches the port may use it.",
         default=None,
         is_secret=True,
+        default_note="none",
+    )
+    decision_alias: tuple[str, ...] = opt(
+        "Model",
+        _ALIAS,
+        "Further name of a decision model on /v1/systemone, as ALIAS=SERVED_NAME; repeat it for "
+        "several. Clients that ask for a name they were built with need no change then. "
+        "'jev-latest' and 'jev-preview' mean the first decision model unless given here.",
+        default=(),
+        is_repeatable=True,
         default_note="none",
     )
     payload_limit: int = opt(

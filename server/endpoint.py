@@ -11,7 +11,7 @@ from typing import Generic, ParamSpec, TypeVar
 import msgspec
 
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
-from infinity_v3.server.body import Lease
+from infinity_v3.server.body import Lease, RawBody
 from infinity_v3.server.body_weight import refuse_crowded
 from infinity_v3.server.call import BodyT, Call, ItemBudget
 from infinity_v3.server.choices import choices_at
@@ -75,7 +75,17 @@ class Endpoint(Generic[BodyT]):
             HttpError: 400, 404 or 422.
         """
         body = await document.run(convert, document.value, self.body_type)
-        model = route_model(context.models, body, exchange)
+        return self.call_of(context, exchange, context.models.route(body.model), body)
+
+    def call_of(
+        self, context: ServerContext, exchange: Exchange, model: ServedModel, body: BodyT
+    ) -> Call[BodyT]:
+        """A checked body and the model that it means; the exchange remembers its name.
+
+        Raises:
+            HttpError: 503 while the model's engine is down.
+        """
+        note_model(model, exchange)
         exchange.outcome.is_inference = self.is_inference
         return Call(
             context=context,
@@ -125,11 +135,13 @@ class Document:
     """A decoded body.
 
     Attributes:
+        raw: the body that it was decoded from.
         pool: where work on a large one is done, as other requests would wait for it; None = it is
             small.
     """
 
     value: object
+    raw: RawBody | None = None
     pool: Executor | None = None
 
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -151,7 +163,8 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
     document = Document(value=raw, pool=context.large_bodies if exchange.has_large_body else None)
     if exchange.has_large_body:
         await document.run(refuse_crowded, raw.data, raw.media_type)
-    return replace(document, value=await document.run(decode, raw.data, raw.media_type))
+    value = await document.run(decode, raw.data, raw.media_type)
+    return replace(document, value=value, raw=raw)
 
 
 def require_ready(context: ServerContext) -> None:
@@ -190,10 +203,19 @@ def route_model(models: ModelTable, body: RoutedBody, exchange: Exchange) -> Ser
         HttpError: 404 or 422; 503 while its engine is down.
     """
     model = models.route(body.model)
+    note_model(model, exchange)
+    return model
+
+
+def note_model(model: ServedModel, exchange: Exchange) -> None:
+    """Have the exchange remember the name of its model.
+
+    Raises:
+        HttpError: 503 while the model's engine is down.
+    """
     exchange.outcome.model = model.name
     if model.is_down:
         raise not_ready(f"the engine of model {model.name} is down")
-    return model
 
 
 def convert(value: object, body_type: type[BodyT]) -> BodyT:

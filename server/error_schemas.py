@@ -81,6 +81,27 @@ class OpenAIError(Struct, kw_only=True):
     code: int
 
 
+class DecisionErrorDetail(Struct, kw_only=True):
+    """What went wrong with a request as a whole."""
+
+    error_type: str
+    message: str
+
+
+class DecisionErrorEntry(Struct, kw_only=True):
+    """What is wrong with a value, and where it stands."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class DecisionError(Struct, kw_only=True):
+    """Error body of the decision routes."""
+
+    detail: DecisionErrorDetail | list[DecisionErrorEntry]
+
+
 class SglangError(Struct, kw_only=True):
     """Error body of the classify routes."""
 

@@ -9,6 +9,8 @@ import orjson
 from infinity_v3.runtime.errors import ITEMS_FIELD, ErrorKind, InferenceError, Limit
 
 Headers = tuple[tuple[str, str], ...]
+Loc = tuple[str | int, ...]
+"""Keys and positions that lead to a value of a request."""
 
 
 class HttpErrorKind(str, Enum):
@@ -31,6 +33,7 @@ class Shape(str, Enum):
     TEI = "tei"
     OPENAI = "openai"
     SGLANG = "sglang"
+    SYSTEMONE = "systemone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,7 @@ class HttpError(Exception):
         message: one sentence without request texts.
         item: zero-based position in the request's list; becomes a suffix.
         param: request field at fault, for the OpenAI shape.
+        loc: the same as a path, for the decision routes; None = as `param` has it.
         rejection: label of the rejection metric; None = the code's, else the row's.
         headers: further reply headers.
     """
@@ -148,6 +152,7 @@ class HttpError(Exception):
         param: str | None = None,
         rejection: str | None = None,
         headers: Headers = (),
+        loc: Loc | None = None,
     ) -> None:
         self.kind = kind
         self.row = ERROR_TABLE[kind]
@@ -155,6 +160,7 @@ class HttpError(Exception):
         self.param = param
         self.rejection_label = rejection or _CODE_REJECTIONS.get(self.code, self.row.rejection)
         self.headers = headers
+        self.loc = loc
         self._text, self._item = message, item
         self.message = _sentence(kind, message, item)
         super().__init__(self.message)

@@ -52,5 +52,38 @@ CLASSIFY_INPUT = one_of(WORDS, TOKEN_IDS, list_of(WORDS), list_of(TOKEN_IDS))
 TEXTS = one_of(TEXT, list_of(TEXT))
 SIDE = one_of({"type": "string"}, list_of({"type": "string"}))
 ID_LISTS = one_of(TOKEN_IDS, list_of(TOKEN_IDS))
+_ANY_TEXT = one_of({"type": "string"}, {"type": "object"}, {"type": "array"})
+STATE = {"anyOf": _ANY_TEXT["anyOf"]}
+_INSTRUCTIONS = {"instructions": one_of(_ANY_TEXT, {"type": "null"})}
+
+
+def _question(kind: str, criteria: Schema, *required: str) -> Schema:
+    return {
+        "type": "object",
+        "properties": {"type": {"const": kind}, **_INSTRUCTIONS, "criteria": dict(criteria)},
+        "required": ["type", *required],
+    }
+
+
+QUESTIONS = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": {"minLength": 1},
+    "additionalProperties": one_of(
+        _question(
+            "noul",
+            one_of(
+                {
+                    "type": "object",
+                    "properties": {"true": {}, "false": {}},
+                    "additionalProperties": False,
+                },
+                {"type": "null"},
+            ),
+        ),
+        _question("choice", {"type": "object", "minProperties": 1}, "criteria"),
+        _question("score", list_of(_ANY_TEXT), "criteria"),
+    ),
+}
 POSITIVE_OR_NULL = one_of({"type": "integer", "minimum": 1}, {"type": "null"})
 CUT = one_of({"type": "integer", "const": -1}, {"type": "integer", "minimum": 1}, {"type": "null"})

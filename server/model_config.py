@@ -154,6 +154,15 @@ class ModelConfig:
         "that no text is shortened unseen.",
         default=True,
     )
+    decision_protocol: str | None = opt(
+        "Text",
+        ChoiceType(choices=("laya", "onejev", "rune", "clef", "pplx", "d3"), metavar="PROTOCOL"),
+        "How a decision model is asked. The artifact says it; one that differs from it fails at "
+        "the start, so that no model is asked in another one's words.",
+        default=None,
+        is_optional=True,
+        default_note="the artifact's",
+    )
     max_sequence_length: int | None = opt(
         "Text",
         _COUNT,

@@ -14,6 +14,7 @@ from infinity_v3.artifacts.names import is_name
 from infinity_v3.artifacts.registry.reference import Reference, is_marked, parse_reference
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_CONFIG_FILES = ("config.json", "rl_agent_config.json")
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
@@ -100,7 +101,7 @@ def _parsed(model_id: str) -> Reference:
 def _directory(model_id: str, path: Path) -> ModelSource:
     if (path / MANIFEST_FILE).exists():
         return ModelSource(model_id=model_id, kind=SourceKind.ARTIFACT, path=path)
-    if (path / "config.json").is_file():
+    if any((path / name).is_file() for name in _CONFIG_FILES):
         return ModelSource(model_id=model_id, kind=SourceKind.CHECKPOINT, path=path)
     raise UsageError(
         f"--model-id {model_id}: the directory holds neither {MANIFEST_FILE} (an artifact) nor "

@@ -9,7 +9,13 @@ import orjson
 from infinity_v3.server.input_schemas import REPLACES, list_of, one_of
 from infinity_v3.server.negotiation import JSON_TYPE, MSGPACK_TYPES
 from infinity_v3.server.openapi_replies import responses
-from infinity_v3.server.operations import KIND_BODIES, KIND_REPLIES, Operation, operations
+from infinity_v3.server.operations import (
+    KIND_BODIES,
+    KIND_REPLIES,
+    Operation,
+    ReplyForm,
+    operations,
+)
 from infinity_v3.server.product import product_version
 from infinity_v3.server.reply_schemas import VertexReply
 from infinity_v3.server.schemas import Message, VertexBody
@@ -99,9 +105,10 @@ def _operation(op: Operation, shown: Schemas) -> dict[str, object]:
         entry["parameters"] = list(op.parameters)
     if op.bodies:
         schema = {"schema": _any_of(op.bodies, shown)}
+        packed = () if op.form is ReplyForm.DECISION else MSGPACK_TYPES
         entry["requestBody"] = {
             "required": True,
-            "content": dict.fromkeys((JSON_TYPE, *MSGPACK_TYPES), schema),
+            "content": dict.fromkeys((JSON_TYPE, *packed), schema),
         }
     return entry
 

@@ -86,10 +86,13 @@ def responses(op: Operation, success: Mapping[str, object] | None) -> Entry:
     return shown
 
 
+_COSTLY = (ReplyForm.INFERENCE, ReplyForm.DECISION)
+
+
 def _success(op: Operation, schema: Mapping[str, object] | None) -> Entry:
     entry: Entry = {
         "description": "Success",
-        "headers": {**_headers(op), **(_COST if op.form is ReplyForm.INFERENCE else {})},
+        "headers": {**_headers(op), **(_COST if op.form in _COSTLY else {})},
     }
     if schema is not None:
         is_negotiated = op.form in {ReplyForm.INFERENCE, ReplyForm.DOCUMENT}

@@ -16,12 +16,14 @@ class ReplyForm(str, Enum):
 
     Attributes:
         INFERENCE: a document in JSON or MessagePack, with headers that say what it cost.
+        DECISION: as INFERENCE, in JSON only.
         DOCUMENT: a document in JSON or MessagePack.
         PROBE: the state of the server, which may be that it is not ready.
         PAGE: one media type, always.
     """
 
     INFERENCE = "inference"
+    DECISION = "decision"
     DOCUMENT = "document"
     PROBE = "probe"
     PAGE = "page"
@@ -55,6 +57,7 @@ def operations() -> tuple[Operation, ...]:
     return (
         *_vector_operations(),
         *_score_operations(),
+        *_decision_operations(),
         *_token_operations(),
         *_kind_operations(),
         *_model_operations(),
@@ -77,9 +80,19 @@ KIND_BODIES = (
     schemas.PredictBody,
     schemas.RerankBody,
     schemas.PredictTokensBody,
+    schemas.DecideBody,
 )
 """Bodies of the paths whose meaning depends on the kind of the model, and of instances."""
-KIND_REPLIES = (_VECTORS, _MATRICES, _SPARSE, list[float], *_LABELS, *_RANKED, _ENTITIES)
+KIND_REPLIES = (
+    _VECTORS,
+    _MATRICES,
+    _SPARSE,
+    list[float],
+    *_LABELS,
+    *_RANKED,
+    _ENTITIES,
+    reply_schemas.DecideReply,
+)
 """What they are answered with."""
 
 
@@ -176,6 +189,21 @@ def _score_operations() -> Iterator[Operation]:
     )
 
 
+def _decision_operations() -> Iterator[Operation]:
+    for path, summary in {
+        "/v1/systemone": "Answer typed questions about a state",
+        "/v1/decide": "Same as /v1/systemone",
+    }.items():
+        yield _post(
+            path,
+            summary,
+            schemas.DecideBody,
+            reply_schemas.DecideReply,
+            error=error_schemas.DecisionError,
+            form=ReplyForm.DECISION,
+        )
+
+
 def _token_operations() -> Iterator[Operation]:
     yield _post("/predict_tokens", "Label tokens", schemas.PredictTokensBody, _ENTITIES)
     yield _post(
@@ -196,8 +224,8 @@ def _token_operations() -> Iterator[Operation]:
 
 def _kind_operations() -> Iterator[Operation]:
     summary = (
-        "What the model is for: embed, embed_sparse, embed_all, similarity, predict, rerank or "
-        "predict_tokens"
+        "What the model is for: embed, embed_sparse, embed_all, similarity, predict, rerank, "
+        "predict_tokens or systemone"
     )
     for path in ("/", "/invocations"):
         yield _post(path, summary, KIND_BODIES, *KIND_REPLIES)

@@ -164,6 +164,12 @@ class LabelInfo(Struct, kw_only=True):
     label2id: dict[str, int]
 
 
+class DecisionInfo(Struct, kw_only=True):
+    """How a decision model is asked."""
+
+    protocol: str
+
+
 class ModelType(Struct, kw_only=True):
     """What a model does; exactly one of the fields."""
 
@@ -171,6 +177,7 @@ class ModelType(Struct, kw_only=True):
     classifier: LabelInfo | msgspec.UnsetType = msgspec.UNSET
     reranker: LabelInfo | msgspec.UnsetType = msgspec.UNSET
     token_classifier: LabelInfo | msgspec.UnsetType = msgspec.UNSET
+    decision: DecisionInfo | msgspec.UnsetType = msgspec.UNSET
 
 
 class ArtifactInfo(Struct, kw_only=True):
@@ -258,12 +265,64 @@ class ModelEntry(Struct, kw_only=True):
     artifact: ModelArtifact
 
 
+class DecisionModel(Struct, kw_only=True):
+    """A decision model as its clients list it."""
+
+    name: str
+    description: str
+    release_date: str
+
+
 class ModelList(Struct, kw_only=True):
     """Reply of /v1/models."""
 
     object: Literal["list"]
-    models: list[ModelEntry]
+    models: list[DecisionModel]
     data: list[ModelEntry]
+
+
+class NoulAnswer(Struct, kw_only=True, tag_field="type", tag="noul"):
+    """How likely a statement holds."""
+
+    noul: float
+    x_native_confidence: float | msgspec.UnsetType = msgspec.UNSET
+    x_truncated: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChoiceAnswer(Struct, kw_only=True, tag_field="type", tag="choice"):
+    """The likeliest option, and how likely each is."""
+
+    choice: str
+    probabilities: dict[str, float]
+    confidence: float
+    x_native_confidence: float | msgspec.UnsetType = msgspec.UNSET
+    x_truncated: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class ScoreAnswer(Struct, kw_only=True, tag_field="type", tag="score"):
+    """The expected level; `legend` holds the levels as they were sent."""
+
+    score: float
+    legend: dict[str, Any]
+    probabilities: dict[str, float]
+    confidence: float
+    x_native_confidence: float | msgspec.UnsetType = msgspec.UNSET
+    x_truncated: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class DecisionUsage(Struct, kw_only=True):
+    """Tokens of all sequences."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+class DecideReply(Struct, kw_only=True):
+    """Reply of /v1/systemone; answers by question id, in request order."""
+
+    model: str
+    answers: dict[str, NoulAnswer | ChoiceAnswer | ScoreAnswer]
+    usage: DecisionUsage
 
 
 class ReadyReply(Struct, kw_only=True):

@@ -276,6 +276,32 @@ class PredictTokensBody(RoutedBody, kw_only=True):
     truncation_direction: Direction = "Right"
 
 
+class DecideBody(RoutedBody, kw_only=True):
+    """Body of /v1/systemone and /v1/decide; questions are checked against the model."""
+
+    state: Annotated[
+        Any, Meta(description="What the questions are about.", extra_json_schema=shown.STATE)
+    ]
+    questions: Annotated[
+        Any, Meta(description="Questions by id.", extra_json_schema=shown.QUESTIONS)
+    ]
+    max_len: Annotated[
+        Any,
+        Meta(
+            description="Longest sequence in tokens; more than the model's acts as the model's.",
+            extra_json_schema=shown.instead(shown.POSITIVE_OR_NULL),
+        ),
+    ] = None
+    head_max_len: Annotated[
+        Any,
+        Meta(
+            description="Tokens of the half that holds the question: 16 to below the longest "
+            "sequence.",
+            extra_json_schema=shown.instead(shown.POSITIVE_OR_NULL),
+        ),
+    ] = None
+
+
 class VertexBody(RoutedBody, kw_only=True):
     """Body of /vertex: several bodies of the path that the model's kind stands for."""
 

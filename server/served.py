@@ -1,6 +1,6 @@
 """The models being served, by public name, and what routes need. Knows nothing of HTTP messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +10,7 @@ from infinity_v3.server.errors import HttpError, HttpErrorKind, echoed, validati
 from infinity_v3.server.registry_origin import RegistryOrigin
 
 if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside the server
+    from infinity_v3.runtime.decisions.question import DecideRequest
     from infinity_v3.runtime.errors import InferenceError
     from infinity_v3.runtime.model_info import ModelInfo
     from infinity_v3.runtime.requests import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside t
     from infinity_v3.runtime.results import (
         ClassifyResult,
         ClassifyTokensResult,
+        DecideResult,
         EmbedResult,
         RankResult,
         ScoreResult,
@@ -35,6 +37,10 @@ if TYPE_CHECKING:  # these modules load numpy, which the start-up loads beside t
     )
     from infinity_v3.runtime.state import ServiceState, ServiceStats
     from infinity_v3.runtime.tokens import TokenPiece
+
+
+DEFAULT_ALIASES = ("jev-latest", "jev-preview")
+"""What clients of typed decisions ask for unless they are told otherwise."""
 
 
 class Service(Protocol):
@@ -64,6 +70,8 @@ class Service(Protocol):
 
     def check_can_classify_tokens(self) -> None: ...
 
+    def check_can_decide(self) -> None: ...
+
     def check_can_converse(self) -> None: ...
 
     async def embed(self, request: "EmbedRequest") -> "EmbedResult": ...
@@ -81,6 +89,8 @@ class Service(Protocol):
     async def classify(self, request: "ClassifyRequest") -> "ClassifyResult": ...
 
     async def classify_tokens(self, request: "ClassifyTokensRequest") -> "ClassifyTokensResult": ...
+
+    async def decide(self, request: "DecideRequest") -> "DecideResult": ...
 
     async def tokenize(
         self, request: "TokenizeRequest"
@@ -138,10 +148,16 @@ class ServedModel:
 
 
 class ModelTable:
-    """Models in the order of the configuration; empty until all are ready."""
+    """Models in the order of the configuration; empty until all are ready.
 
-    def __init__(self, models: Sequence[ServedModel] = ()) -> None:
+    `aliases`: further names on the decision routes, each of a served name.
+    """
+
+    def __init__(
+        self, models: Sequence[ServedModel] = (), aliases: Mapping[str, str] | None = None
+    ) -> None:
         self._by_name = {model.name: model for model in models}
+        self._aliases = dict(aliases or {})
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -152,7 +168,8 @@ class ModelTable:
 
     def with_model(self, model: ServedModel) -> "ModelTable":
         """The same with one model in place of the one of its name."""
-        return ModelTable(tuple({**self._by_name, model.name: model}.values()))
+        models = {**self._by_name, model.name: model}
+        return ModelTable(tuple(models.values()), self._aliases)
 
     def failed(self) -> tuple[str, ...]:
         """Names of models whose engine is down."""
@@ -190,6 +207,27 @@ class ModelTable:
                 f"`model` is required, several models are served: {self._names()}", param="model"
             )
         return self.find(name)
+
+    def route_decision(self, name: str | None) -> ServedModel:
+        """The model that a decision request means: by its own name or by an alias.
+
+        Raises:
+            HttpError: 422 when several are served and none is named, 404 for an unknown name.
+        """
+        if name is None:
+            return self.route(None)
+        if name in self._by_name:
+            return self._by_name[name]
+        if name in self._aliases:
+            return self.find(self._aliases[name])
+        if name in DEFAULT_ALIASES:
+            return self._first_decision()
+        return self.find(name)
+
+    def _first_decision(self) -> ServedModel:
+        """The first model that decides, else the first one, which will say that it does not."""
+        models = self.all()
+        return next((model for model in models if model.info.decision is not None), models[0])
 
     def _names(self) -> str:
         return ", ".join(self._by_name)

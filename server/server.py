@@ -18,6 +18,7 @@ from infinity_v3.server.channel_watch import ChannelWatch
 from infinity_v3.server.children import make_children
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.context import make_context
+from infinity_v3.server.decision_options import read_aliases
 from infinity_v3.server.hosting import Hosting
 from infinity_v3.server.hot_swap import HotSwap
 from infinity_v3.server.lifecycle import Phase
@@ -134,7 +135,7 @@ class Server:
         """Make the services and open the door."""
         context = self._context
         models = [self._serve_model(model) for model in started]
-        context.models = ModelTable(models)
+        context.models = ModelTable(models, read_aliases(context.config.decision_alias, models))
         for served in models:
             context.metrics.follow_model(served)
         context.lifecycle.replace_models(dict.fromkeys((m.name for m in models), Phase.READY))

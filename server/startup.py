@@ -18,6 +18,7 @@ from infinity_v3.artifacts.store import open_artifact
 from infinity_v3.artifacts.target import Selection
 from infinity_v3.server.children import Children, artifact_cache
 from infinity_v3.server.config import Configuration, ModelConfig
+from infinity_v3.server.decision_options import check_protocol
 from infinity_v3.server.engine_threads import wanted_threads
 from infinity_v3.server.lifecycle import Phase
 from infinity_v3.server.model_source import find_source
@@ -131,6 +132,7 @@ class ModelStarter:
         if serve.require_signature is not None and resolved.use is None:
             # What was pulled was verified where its signatures lie.
             check_signature(artifact, serve.require_signature)
+        check_protocol(config.decision_protocol, artifact.manifest)
         selection = choose_target(
             config, artifact.manifest, host, allow_newer_torch=serve.allow_newer_torch
         )

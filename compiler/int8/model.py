@@ -14,7 +14,7 @@ from infinity_v3.compiler.int8.calibration import watch_linears
 from infinity_v3.compiler.int8.linear import replace_linears
 from infinity_v3.compiler.int8.texts import calibration_texts
 from infinity_v3.compiler.int8.weights import PANEL
-from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, ROWS, PackedModel
+from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, READOUTS, ROWS, PackedModel
 
 _SEED = 4_096
 _NUM_RANDOM = 8
@@ -94,5 +94,6 @@ def pack_ids(
         CU_SEQLENS: bounds,
         ROWS: torch.arange(len(ids)),
         KEY_COUNTS: bounds.diff(),
+        READOUTS: bounds[:-1].to(torch.int64),
     }
     return [known[name] for name in input_names]

@@ -156,7 +156,13 @@ def _build(
     files = describe_files(stage)
     provenance = collect_provenance(kernel_abi=KERNEL_ABI, flags=flags_of(engines))
     added = [
-        target_entry(engine, limits[engine.target.precision], files, provenance.torch)
+        target_entry(
+            engine,
+            limits[engine.target.precision],
+            files,
+            provenance.torch,
+            is_decision=manifest.decision is not None,
+        )
         for engine in engines
     ]
     ordered = in_order((*manifest.targets, *added))

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.compiler.reference import ModelSource
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.compiler.tasks.classification import ClassificationTask
 from infinity_v3.compiler.tasks.embedding import EmbeddingTask
 from infinity_v3.compiler.tasks.late_interaction import LateInteractionTask
+from infinity_v3.compiler.tasks.laya import LayaTask
 from infinity_v3.compiler.tasks.projection import find_matrix
 from infinity_v3.compiler.tasks.sparse import SparseTask
 from infinity_v3.compiler.tasks.task import Task
@@ -19,6 +21,7 @@ from infinity_v3.model_specs.embedding_head import resolve_embedding_head
 from infinity_v3.model_specs.hub_config import HubConfig
 from infinity_v3.model_specs.kind import CAUSAL_LM_HEAD, head_of
 from infinity_v3.model_specs.late_interaction import resolve_late_interaction
+from infinity_v3.model_specs.laya_config import LayaConfig
 from infinity_v3.model_specs.pair_template import chat_pair_template, prompt_warnings
 from infinity_v3.model_specs.spec import ClassifierPooling, ModelSpec
 from infinity_v3.model_specs.yes_no_head import NO_OPTION, YES_OPTION, resolve_yes_no_head
@@ -36,6 +39,8 @@ def make_task(
     Raises:
         UsageError: the head cannot be compiled as the checkpoint or the user asks.
     """
+    if config.decision is not None:
+        return _laya(config, config.decision, request)
     source = ModelSource(
         path=config.encoder_path,
         num_labels=num_labels,
@@ -54,6 +59,22 @@ def make_task(
     if is_yes_no:
         return _yes_no(config, source, request, ignored)
     return _classifier(config, spec, kind, source, ignored)
+
+
+def _laya(config: HubConfig, stated: LayaConfig, request: CompileRequest) -> LayaTask:
+    if request.pooling:
+        raise UsageError(
+            f"--pooling: {config.path} is a decision checkpoint, which pools nothing; leave the "
+            "option out"
+        )
+    ignored = _ignored_options(Kind.DECISION, request, is_yes_no=False)
+    return LayaTask(
+        path=config.path,
+        encoder_path=config.encoder_path,
+        config=stated,
+        width=config.model.hidden_size,
+        warnings=(*ignored, *stated.warnings),
+    )
 
 
 def _ignored_options(kind: Kind, request: CompileRequest, *, is_yes_no: bool) -> tuple[str, ...]:

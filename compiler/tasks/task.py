@@ -21,11 +21,13 @@ class Probe:
         ids: (S,) int64.
         types: (S,) int64, None = all zeros.
         key_count: how many leading tokens are seen by the others; None = all.
+        readouts: (K,) int64, positions of the tokens that are read; None = none is named.
     """
 
     ids: NDArray[np.int64]
     types: NDArray[np.int64] | None = None
     key_count: int | None = None
+    readouts: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,9 +145,7 @@ class AotiCpuEngine:
         tensors: dict[str, NDArray[np.float32]] = {}
         for spec, handle in zip(self._outputs, handles, strict=True):
             if spec.name in outputs:
-                of_tokens = spec.dims[0] == "T"
-                rows = padded.num_tokens if of_tokens else padded.num_sequences
-                wanted = batch.num_tokens if of_tokens else batch.num_sequences
+                rows, wanted = (_num_rows(spec, filled) for filled in (padded, batch))
                 tensors[spec.name] = self._torch.copy_matrix(
                     handle, rows, int(spec.dims[1]), spec.dtype
                 )[:wanted]
@@ -156,6 +154,11 @@ class AotiCpuEngine:
     def close(self) -> None:
         """Free the model; no run may be under way."""
         self._resources.close()
+
+
+def _num_rows(spec: TensorSpec, batch: Batch) -> int:
+    sizes = {"T": batch.num_tokens, "M": len(batch.readout_positions)}
+    return sizes.get(str(spec.dims[0]), batch.num_sequences)
 
 
 def _as_target_declares(spec: TensorSpec, target: Target) -> TensorSpec:

@@ -9,8 +9,9 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 from numpy.typing import NDArray
 
+from infinity_v3.artifacts.decision import QuestionType
 from infinity_v3.artifacts.manifest import Limits, ModelFacts
-from infinity_v3.runtime.batch import KEY_COUNTS_INPUT, ROWS_INPUT, Batch
+from infinity_v3.runtime.batch import KEY_COUNTS_INPUT, READOUTS_INPUT, ROWS_INPUT, Batch
 from infinity_v3.runtime.engine_errors import EngineError
 
 Check = tuple[bool, str]
@@ -33,11 +34,17 @@ def check_bounds(
     # One after another: later checks rely on what earlier ones have found to hold.
     for checks in (
         _check_sizes(batch, limits, reads_rows=ROWS_INPUT in input_names),
-        _check_values(batch, facts),
+        _check_values(batch, facts, _last_type(input_names)),
         _check_rows(batch) if ROWS_INPUT in input_names else (),
         _check_key_counts(batch) if KEY_COUNTS_INPUT in input_names else (),
+        _check_readouts(batch) if READOUTS_INPUT in input_names else (),
     ):
         _refuse_first_failure(checks)
+
+
+def _last_type(input_names: AbstractSet[str]) -> int:
+    """Tokens of a pair have two types, those of a question one of three."""
+    return len(QuestionType) - 1 if READOUTS_INPUT in input_names else 1
 
 
 def _refuse_first_failure(checks: Iterable[Check]) -> None:
@@ -67,7 +74,7 @@ def _check_sizes(batch: Batch, limits: Limits, *, reads_rows: bool) -> Iterator[
     )
 
 
-def _check_values(batch: Batch, facts: ModelFacts) -> Iterator[Check]:
+def _check_values(batch: Batch, facts: ModelFacts, last_type: int) -> Iterator[Check]:
     last_id = facts.vocab_size - 1
     last_position = facts.position_offset + facts.max_input_tokens - 1
     yield _within(batch.input_ids, last_id), f"a token id lies outside 0..{last_id}"
@@ -75,7 +82,7 @@ def _check_values(batch: Batch, facts: ModelFacts) -> Iterator[Check]:
         _within(batch.position_ids, last_position),
         f"a position lies outside 0..{last_position}",
     )
-    yield _within(batch.token_type_ids, 1), "a token type lies outside 0..1"
+    yield _within(batch.token_type_ids, last_type), f"a token type lies outside 0..{last_type}"
 
 
 def _check_rows(batch: Batch) -> Iterator[Check]:
@@ -107,6 +114,23 @@ def _check_key_counts(batch: Batch) -> Iterator[Check]:
     yield (
         bool((counts >= 1).all() and (counts <= np.diff(batch.cu_seqlens)).all()),
         "a key count lies outside 1..length",
+    )
+
+
+def _check_readouts(batch: Batch) -> Iterator[Check]:
+    positions, bounds = batch.readout_positions, batch.readout_bounds
+    counts = np.diff(bounds)
+    yield (
+        len(counts) == batch.num_sequences and bounds[0] == 0 and bounds[-1] == len(positions),
+        "its readout positions are not shared out among its sequences",
+    )
+    yield bool((counts >= 0).all()), "a sequence has fewer than no readout positions"
+    starts, stops = (
+        np.repeat(edge, counts) for edge in (batch.cu_seqlens[:-1], batch.cu_seqlens[1:])
+    )
+    yield (
+        bool(((positions >= starts) & (positions < stops)).all()),
+        "a readout position lies outside its sequence",
     )
 
 

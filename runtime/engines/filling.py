@@ -14,6 +14,7 @@ from infinity_v3.runtime.batch import Batch
 
 MIN_TOKENS = 2
 MIN_SEQUENCES = 2
+MIN_READOUTS = 2
 """Graphs are exported for at least this much."""
 _MIN_STEP = 8
 _Int = TypeVar("_Int", np.int32, np.int64)
@@ -33,6 +34,8 @@ def rounded_tokens(num_tokens: int) -> int:
 def fill_up(batch: Batch, *, num_stored: int, num_tokens: int, position_offset: int) -> Batch:
     """Append tokens of no sequence, and an empty sequence where a second one is missing.
 
+    Where fewer tokens are read than graphs are exported for, the first one is read again.
+
     Args:
         batch: at least one sequence.
         num_stored, num_tokens: wanted numbers of stored and of packed tokens; where the batch has
@@ -48,6 +51,10 @@ def fill_up(batch: Batch, *, num_stored: int, num_tokens: int, position_offset: 
         cu_seqlens=_append(batch.cu_seqlens, int(batch.cu_seqlens[-1]), int(is_alone)),
         rows=_append(batch.rows, 0, max(0, num_tokens - batch.num_tokens)),
         key_counts=_append(batch.key_counts, 0, int(is_alone)),
+        readout_positions=_append(
+            batch.readout_positions, 0, max(0, MIN_READOUTS - len(batch.readout_positions))
+        ),
+        readout_bounds=batch.readout_bounds,
     )
 
 

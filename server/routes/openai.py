@@ -1,6 +1,7 @@
 """Routes in OpenAI's shape: /v1/embeddings, /v1/models and their aliases."""
 
 import uuid
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -113,7 +114,8 @@ def list_models(context: ServerContext, exchange: Exchange) -> Reply:
     """All served models."""
     require_loaded(context)
     entries = [_entry(model) for model in context.models.all()]
-    return _negotiated(exchange, {"object": "list", "models": [], "data": entries})
+    deciding = [_decision_entry(model) for model in context.models.all() if model.info.decision]
+    return _negotiated(exchange, {"object": "list", "models": deciding, "data": entries})
 
 
 def show_model(context: ServerContext, exchange: Exchange) -> Reply:
@@ -126,6 +128,19 @@ def show_model(context: ServerContext, exchange: Exchange) -> Reply:
 def _negotiated(exchange: Exchange, value: object) -> Reply:
     media_type = reply_media_type(exchange.header("accept"))
     return Reply(body=Encoder(media_type=media_type).document(value), content_type=media_type)
+
+
+def _decision_entry(model: ServedModel) -> dict[str, object]:
+    """As clients of typed decisions list models; the date is the one it is served since."""
+    decision = model.info.decision
+    assert decision is not None, "a decision model without its protocol; this is a bug"
+    made = datetime.fromtimestamp(model.created_s, timezone.utc).date()
+    return {
+        "name": model.name,
+        "description": f"{model.info.name}: typed decisions by the {decision.protocol.value} "
+        f"protocol, up to {decision.limits.max_len} tokens a question",
+        "release_date": made.isoformat(),
+    }
 
 
 def _entry(model: ServedModel) -> dict[str, object]:

@@ -93,6 +93,8 @@ def _model_type(info: "ModelInfo") -> dict[str, object]:
         id2label = {str(index): label for index, label in enumerate(info.labels)}
         label2id = {label: index for index, label in enumerate(info.labels)}
         return {info.kind.value: {"id2label": id2label, "label2id": label2id}}
+    if info.decision is not None:
+        return {"decision": {"protocol": info.decision.protocol.value}}
     pooling = "+".join(mode.value for mode in info.pooling).replace("-", "_") or "none"
     return {"embedding": {"pooling": pooling}}
 

@@ -80,10 +80,6 @@ def refusal(
             "--threads: expected a whole number from 1 to 4096, found 99999",
         ),
         (
-            ("model", "x", "--out", "o", "--task", "decision"),
-            "--task: decision is not compiled by this release; it compiles embedding, sparse, ",
-        ),
-        (
             ("model", "x", "--out", "o", "--task", "rerank"),
             "--task: expected one of embedding, sparse, late_interaction, reranker, classifier, ",
         ),

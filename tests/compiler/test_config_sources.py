@@ -11,7 +11,7 @@ from infinity_v3.compiler.request import CompileRequest
 
 Flags = dict[str, tuple[str, ...]]
 REQUIRED: Flags = {"checkpoint": ("ckpt",), "out": ("out",)}
-KINDS = "embedding, sparse, late_interaction, reranker, classifier, token_classifier"
+KINDS = "embedding, sparse, late_interaction, reranker, classifier, token_classifier, decision"
 
 
 def resolve(
@@ -175,10 +175,6 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
         (
             'task = "embeddings"',
             f"task: expected one of {KINDS}, found 'embeddings'; did you mean embedding?",
-        ),
-        (
-            'task = "decision"',
-            f"--task: decision is not compiled by this release; it compiles {KINDS}\n",
         ),
         ("port = 7997", "compile.toml: port: unknown key\n"),
         (

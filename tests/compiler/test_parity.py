@@ -24,7 +24,7 @@ Rows = list[NDArray[np.float32]]
 FLOAT32 = bounds_of(Precision.FLOAT32)
 BFLOAT16 = bounds_of(Precision.BFLOAT16)
 VECTORS, RAW, TOKENS = OutputKind.VECTORS, OutputKind.RAW, OutputKind.TOKENS
-LOGITS, TOKEN_LOGITS = OutputKind.LOGITS, OutputKind.TOKEN_LOGITS
+LOGITS, TOKEN_LOGITS, OPTIONS = OutputKind.LOGITS, OutputKind.TOKEN_LOGITS, OutputKind.OPTIONS
 UNSCALED = (RAW, TOKENS, LOGITS, TOKEN_LOGITS)
 
 
@@ -85,7 +85,8 @@ def test_outputs_are_compared_by_their_name() -> None:
     assert output_kind("token_vectors") is TOKENS
     assert output_kind("sparse") is RAW
     assert [kind for kind in OutputKind if kind.is_per_token] == [TOKENS, TOKEN_LOGITS]
-    assert [kind for kind in OutputKind if kind.is_logits] == [LOGITS, TOKEN_LOGITS]
+    assert output_kind("option_logits") is OPTIONS
+    assert [kind for kind in OutputKind if kind.is_logits] == [LOGITS, TOKEN_LOGITS, OPTIONS]
 
 
 @pytest.mark.parametrize("bounds", [FLOAT32, BFLOAT16])
@@ -334,3 +335,20 @@ def test_a_report_with_a_failure_has_not_passed() -> None:
         failures=("pooled: too far",),
     )
     assert not report.passed
+
+
+def test_options_are_held_to_their_probabilities_alone() -> None:
+    expected = np.array([[1000.0], [999.0]], dtype=np.float32)
+    shifted = compare([expected + 5.0], [expected], OPTIONS)
+    assert shifted.max_probability is not None
+    assert shifted.max_probability.value == 0.0
+    exact = bounds_of(Precision.FLOAT32, is_decision=True)
+    assert judge_reference("x", shifted, exact, OPTIONS) == []
+    assert judge_batching("x", shifted, exact, OPTIONS) == []
+    moved = compare([expected + np.array([[0.0], [1e-3]], dtype=np.float32)], [expected], OPTIONS)
+    (sentence,) = judge_reference("x", moved, exact, OPTIONS)
+    assert "in probability" in sentence
+    assert "allowed is 1e-05" in sentence
+    assert (
+        judge_reference("x", moved, bounds_of(Precision.BFLOAT16, is_decision=True), OPTIONS) == []
+    )

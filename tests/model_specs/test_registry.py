@@ -234,11 +234,10 @@ def test_an_embedding_checkpoint_is_nothing_else(bert: Path, task: Kind) -> None
     assert f"can't be compiled as {task.value}" in message or f"--task {task.value}" in message
 
 
-def test_a_task_that_is_not_compiled_is_refused_with_those_that_are(bert: Path) -> None:
-    message = refusal(bert, Kind.DECISION)
-    assert message.startswith("--task: decision is not compiled by this release; it compiles ")
-    assert "embedding" in message
-    assert "token_classifier" in message
+def test_a_checkpoint_without_a_decision_head_decides_nothing(bert: Path) -> None:
+    assert refusal(bert, Kind.DECISION).startswith(
+        "--task decision: expected rl_agent_config.json in "
+    )
 
 
 def test_a_checkpoint_of_another_class_needs_its_head(bert: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fake_artifact import make_manifest
 from infinity_v3.artifacts.manifest import Limits
-from infinity_v3.runtime.batch import Batch
+from infinity_v3.runtime.batch import NO_READOUTS, Batch
 from infinity_v3.runtime.engine import EngineError
 from infinity_v3.runtime.engines.batch_checks import check_bounds
 
@@ -35,6 +35,8 @@ def make_batch(
         key_counts=np.array(
             np.diff(cu_seqlens) if key_counts is None else key_counts, dtype=np.int32
         ),
+        readout_positions=NO_READOUTS,
+        readout_bounds=np.zeros(len(cu_seqlens), dtype=np.int64),
     )
 
 

@@ -16,7 +16,7 @@ from engine_calls import OpenedEngine, open_engine, opened_engine
 from infinity_v3.artifacts.digest import DigestPolicy
 from infinity_v3.artifacts.manifest import Backend, Device, Limits, Precision
 from infinity_v3.artifacts.store import open_artifact
-from infinity_v3.runtime.batch import Batch
+from infinity_v3.runtime.batch import NO_READOUTS, Batch
 from infinity_v3.runtime.engine import EngineError, EngineLoadError, EngineSettings, load_engine
 from infinity_v3.runtime.engines.batch_checks import check_bounds
 from infinity_v3.runtime.engines.kernel_library import load_kernel_library
@@ -52,6 +52,8 @@ def make_batch(
         cu_seqlens=np.array(cu_seqlens, dtype=np.int32),
         rows=np.array(rows if rows is not None else range(cu_seqlens[-1]), dtype=np.int64),
         key_counts=np.array(key_counts or np.diff(cu_seqlens), dtype=np.int32),
+        readout_positions=NO_READOUTS,
+        readout_bounds=np.zeros(len(cu_seqlens), dtype=np.int64),
     )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from infinity_v3.runtime.batch import EncodedText, pack
 from infinity_v3.runtime.postprocess import l2_normalize, read_rows
 from infinity_v3.runtime.work import Readout, RowForm, SparseRow
 
@@ -11,7 +12,19 @@ RAW = Readout(output="pooled")
 UNIT = Readout(output="pooled", normalize=True)
 TOKENS = Readout(output="hidden", form=RowForm.TOKENS)
 SPARSE = Readout(output="sparse", form=RowForm.SPARSE)
+READOUTS = Readout(output="option_logits", form=RowForm.READOUTS)
 CU_SEQLENS = np.array([0, 2, 3, 7], dtype=np.int32)
+READ = ([1], [0], [0, 1, 3])
+BATCH = pack(
+    [
+        EncodedText(
+            input_ids=np.zeros(length, dtype=np.int64),
+            readout_positions=np.array(places, dtype=np.int64),
+        )
+        for length, places in zip(np.diff(CU_SEQLENS).tolist(), READ, strict=True)
+    ],
+    position_offset=0,
+)
 
 
 @pytest.fixture
@@ -27,7 +40,7 @@ def read(
     tensors: dict[str, NDArray[np.float32]], readouts: list[Readout]
 ) -> list[NDArray[np.float32] | None]:
     """Rows that are not sparse."""
-    rows = read_rows(tensors, CU_SEQLENS, readouts)
+    rows = read_rows(tensors, BATCH, readouts)
     return [None if isinstance(row, SparseRow) else row for row in rows]
 
 
@@ -85,7 +98,7 @@ def test_token_vectors_may_be_normalised_each(tensors: dict[str, NDArray[np.floa
 
 def test_sparse_rows_hold_positive_entries_only() -> None:
     tensor = np.array([[0, 2, 0, 0.5], [0, 0, 0, 0], [1e-40, 0, 3, 0]], np.float32)
-    rows = read_rows({"sparse": tensor}, CU_SEQLENS, [SPARSE] * 3)
+    rows = read_rows({"sparse": tensor}, BATCH, [SPARSE] * 3)
     found = [
         (row.indices.tolist(), row.values.tolist()) for row in rows if isinstance(row, SparseRow)
     ]
@@ -94,7 +107,7 @@ def test_sparse_rows_hold_positive_entries_only() -> None:
 
 def test_sparse_rows_do_not_keep_the_batch_alive() -> None:
     tensor = np.ones((3, 4), np.float32)
-    for row in read_rows({"sparse": tensor}, CU_SEQLENS, [SPARSE] * 3):
+    for row in read_rows({"sparse": tensor}, BATCH, [SPARSE] * 3):
         assert isinstance(row, SparseRow)
         assert row.values.base is None
 
@@ -103,7 +116,7 @@ def test_sparse_rows_do_not_keep_the_batch_alive() -> None:
 def test_non_finite_sparse_rows_spoil_only_their_item(bad: float) -> None:
     tensor = np.ones((3, 4), np.float32)
     tensor[1, 2] = bad
-    rows = read_rows({"sparse": tensor}, CU_SEQLENS, [SPARSE] * 3)
+    rows = read_rows({"sparse": tensor}, BATCH, [SPARSE] * 3)
     assert [row is None for row in rows] == [False, True, False]
 
 
@@ -154,3 +167,14 @@ def test_a_vector_is_the_same_alone_and_in_a_batch(
         np.testing.assert_allclose(
             l2_normalize(tensors["pooled"][index : index + 1])[0], together[index], atol=1e-7
         )
+
+
+def test_each_item_gets_the_rows_of_the_tokens_that_are_read_of_it() -> None:
+    tensor = np.arange(5, dtype=np.float32)[:, np.newaxis]
+    rows = read({"option_logits": tensor}, [READOUTS] * 3)
+    assert [row is not None and row.tolist() for row in rows] == [
+        [[0.0]],
+        [[1.0]],
+        [[2.0], [3.0], [4.0]],
+    ]
+    assert BATCH.readout_positions.tolist() == [1, 2, 3, 4, 6]

@@ -61,6 +61,12 @@ def reranker(client_of: ClientOf) -> Client:
     return client_of(Kind.RERANKER)
 
 
+@pytest.fixture
+def decider(client_of: ClientOf) -> Client:
+    """A client of the shared server of a decision model."""
+    return client_of(Kind.DECISION)
+
+
 @pytest.fixture(scope="session")
 def vector() -> VectorOf:
     """The raw vector that the service without a model gives to an item."""

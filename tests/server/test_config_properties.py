@@ -35,6 +35,7 @@ WORDS = st.text(PLAIN, min_size=1, max_size=12)
 PATTERNS: Mapping[str, st.SearchStrategy[str]] = {
     "api-key": st.from_regex(r"[!-~]{1,12}", fullmatch=True),
     "cors-allow-origin": st.sampled_from(["*", "null", "https://a.example", "app://b:1"]),
+    "decision-alias": st.sampled_from(["old=new", "jev-latest=a/b", "a b=c=d"]),
     "backend": st.sampled_from(["auto", "aoti", "libtorch"]),
 }
 

@@ -46,6 +46,13 @@ INFERENCE: list[tuple[Kind, str, object, int, int]] = [
     (Kind.RERANKER, "/v1/rerank", PAIRS, 11, 11),
     (Kind.RERANKER, "/v2/rerank", PAIRS, 11, 11),
     (Kind.TOKEN_CLASSIFIER, "/predict_tokens", {"inputs": ["ab", "c"]}, 3, 6),
+    (
+        Kind.DECISION,
+        "/v1/systemone",
+        {"state": "ab", "questions": {"q": {"type": "noul"}}},
+        11,
+        4,
+    ),
 ]
 Send = Callable[[Client], Answer]
 

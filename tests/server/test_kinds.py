@@ -13,6 +13,7 @@ from loopback import Answer, Client, ClientOf, StartServer
 
 EMBED = {"inputs": "a"}
 COMPARE = {"inputs": {"source_sentence": "a", "sentences": ["b"]}}
+DECIDE = {"state": "a", "questions": {"q": {"type": "noul"}}}
 RANK = {"query": "q", "texts": ["a"]}
 ROUTES: dict[str, object] = {
     "/embed": EMBED,
@@ -29,6 +30,8 @@ ROUTES: dict[str, object] = {
     "/v2/rerank": {"query": "q", "documents": ["a"]},
     "/v1/score": {"text_1": "a", "text_2": "b"},
     "/predict_tokens": EMBED,
+    "/v1/systemone": DECIDE,
+    "/v1/decide": DECIDE,
 }
 FINE = {
     Kind.EMBEDDING: {
@@ -43,6 +46,7 @@ FINE = {
         *("/rerank", "/v1/rerank", "/v2/rerank", "/v1/score"),
     },
     Kind.TOKEN_CLASSIFIER: {"/predict_tokens"},
+    Kind.DECISION: {"/v1/systemone", "/v1/decide"},
 }
 NO_EMBEDDING = "Model is not an embedding model"
 FRAGMENTS = {
@@ -55,6 +59,8 @@ FRAGMENTS = {
     "/v2/rerank": "model is not a re-ranker model",
     "/v1/score": "Model is neither a re-ranker model nor an embedding model",
     "/predict_tokens": "Model is not a token classification model",
+    "/v1/systemone": "Model is not a decision model",
+    "/v1/decide": "Model is not a decision model",
 }
 CASES = [(kind, path) for kind in FINE for path in ROUTES]
 
@@ -65,6 +71,8 @@ _CURL = re.compile(r"^curl localhost:3000(?P<path>/\S+) .*?-d '(?P<body>[^']*)'"
 
 def message_of(answer: Answer) -> str:
     reply: Any = answer.json
+    if "detail" in reply:
+        return str(reply["detail"]["message"])
     return str(reply["message"] if "message" in reply else reply["error"])
 
 

@@ -16,6 +16,14 @@ from loopback import Answer, ClientOf
 DOCUMENT: dict[str, Any] = json.loads(openapi_document())
 COMPONENTS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 TIMES = {"x-total-time", "x-queue-time", "x-compute-tokens"}
+DECISION = {
+    "state": {"a": 1},
+    "questions": {
+        "n": {"type": "noul"},
+        "c": {"type": "choice", "criteria": {"a": None, "b": "x"}},
+        "s": {"type": "score", "criteria": ["low", {"high": 1}]},
+    },
+}
 REQUESTS: tuple[tuple[Kind, str, object], ...] = (
     (Kind.EMBEDDING, "/embed", {"inputs": ["a", "b"]}),
     (Kind.EMBEDDING, "/embed", {"inputs": "a", "encoding_format": "base64"}),
@@ -33,6 +41,10 @@ REQUESTS: tuple[tuple[Kind, str, object], ...] = (
     (Kind.CLASSIFIER, "/predict", {"inputs": [["a"], ["b", "c"]]}),
     (Kind.CLASSIFIER, "/v1/classify", {"input": ["a", "b"]}),
     (Kind.TOKEN_CLASSIFIER, "/predict_tokens", {"inputs": "a b", "ignore_labels": []}),
+    (Kind.DECISION, "/v1/systemone", DECISION),
+    (Kind.DECISION, "/v1/decide", DECISION),
+    (Kind.DECISION, "/", DECISION),
+    (Kind.DECISION, "/vertex", {"instances": [DECISION]}),
     (Kind.EMBEDDING, "/tokenize", {"inputs": "a"}),
     (Kind.EMBEDDING, "/decode", {"ids": [1, 2]}),
     (Kind.CLASSIFIER, "/", {"inputs": "a"}),
@@ -44,6 +56,9 @@ REFUSALS: tuple[tuple[Kind, str, object], ...] = (
     (Kind.EMBEDDING, "/v1/embeddings", {"input": "a", "dimensions": 99}),
     (Kind.EMBEDDING, "/v1/embeddings", {"input": [[-1]]}),
     (Kind.EMBEDDING, "/vertex", {"instances": []}),
+    (Kind.EMBEDDING, "/v1/systemone", DECISION),
+    (Kind.DECISION, "/v1/systemone", {"state": ""}),
+    (Kind.DECISION, "/v1/systemone", {**DECISION, "model": "other"}),
     (Kind.CLASSIFIER, "/v1/classify", {"input": "a", "priority": 1}),
     (Kind.CLASSIFIER, "/predict", {"inputs": ["a", "b", "c"]}),
 )

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fake_decision import make_decision
 from infinity_v3.artifacts.manifest import Backend, Device, Kind, PoolingMode, Precision
 from infinity_v3.runtime import capabilities
 from infinity_v3.runtime.checks import check_dimensions, check_ids, check_items, check_max_tokens
+from infinity_v3.runtime.decisions.answers import Answer as DecisionAnswer
+from infinity_v3.runtime.decisions.answers import make_answer
+from infinity_v3.runtime.decisions.question import DecideRequest, Question
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.runtime.limits import Admission, ThroughputMeter
 from infinity_v3.runtime.model_info import ModelInfo
@@ -39,6 +43,7 @@ from infinity_v3.runtime.requests import (
 from infinity_v3.runtime.results import (
     ClassifyResult,
     ClassifyTokensResult,
+    DecideResult,
     EmbedResult,
     LabelScores,
     RankResult,
@@ -114,6 +119,7 @@ class FakeService:
         self.num_computed = 0
         self.num_cancelled = 0
         self.last_request: AnyRequest | None = None
+        self.last_decision: DecideRequest | None = None
         self.failure: Exception | None = None
         self.info = model_info("tiny", kind)
 
@@ -151,6 +157,9 @@ class FakeService:
 
     def check_can_classify_tokens(self) -> None:
         capabilities.check_can_classify_tokens(self.info)
+
+    def check_can_decide(self) -> None:
+        capabilities.check_can_decide(self.info)
 
     def check_can_converse(self) -> None:
         capabilities.check_can_converse(self.info)
@@ -217,6 +226,25 @@ class FakeService:
         counts = await self._infer(request, request.texts, is_list=request.is_list)
         entities = tuple(_entities(text, request) for text in request.texts)
         return ClassifyTokensResult(entities=entities, item_tokens=counts, timing=TIMING)
+
+    async def decide(self, request: DecideRequest) -> DecideResult:
+        """A token per option; a state that ends in "…" was cut, one option says "long" is none."""
+        self.last_decision = request
+        for position, question in enumerate(request.questions):
+            if any(option.text == "too long" for option in question.options):
+                message = "its options do not fit"
+                kind = ErrorKind.VALIDATION
+                raise InferenceError(kind, "max_length_exceeded", message, item=position)
+        items = tuple(" ".join(["word"] * len(question.options)) for question in request.questions)
+        counts = await self._run(items)
+        is_cut = isinstance(request.state, str) and request.state.endswith("…")
+        return DecideResult(
+            answers=tuple(_decided(question, is_cut=is_cut) for question in request.questions),
+            num_input_tokens=sum(counts),
+            num_output_tokens=0,
+            item_tokens=counts,
+            timing=TIMING,
+        )
 
     async def _infer(
         self, request: AnyRequest, items: Sequence[ClassifyInput], *, is_list: bool
@@ -341,6 +369,20 @@ def activated(logits: Sequence[float], form: ScoreForm, *, is_single: bool) -> l
     return [float(value) for value in powers / powers.sum()]
 
 
+def probabilities_of_question(question: Question) -> NDArray[np.float64]:
+    """What the service without a model says to a question."""
+    count = len(question.options)
+    seed = zlib.crc32(repr((question.kind, question.options)).encode("utf-8", "replace"))
+    powers = np.exp(np.random.default_rng(seed).standard_normal(count))
+    found: NDArray[np.float64] = powers / powers.sum()
+    return found
+
+
+def _decided(question: Question, *, is_cut: bool) -> DecisionAnswer:
+    p = probabilities_of_question(question)
+    return make_answer(question.kind, p, float(p.max()), is_truncated=is_cut)
+
+
 def _order(logits: Sequence[float]) -> tuple[int, ...]:
     return tuple(sorted(range(len(logits)), key=lambda index: (-logits[index], index)))
 
@@ -386,5 +428,6 @@ def model_info(name: str, kind: Kind = Kind.EMBEDDING) -> ModelInfo:
         capabilities=capabilities.capabilities_of(kind, has_token_output=True),
         source_revision=None,
         labels=LABELS.get(kind, ()),
+        decision=make_decision() if kind is Kind.DECISION else None,
         problem_type=None,
     )

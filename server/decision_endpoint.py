@@ -1,0 +1,102 @@
+"""The decision routes' way of reading a body: exactly as it was sent. Knows nothing of answers."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from infinity_v3.server.body_weight import refuse_crowded
+from infinity_v3.server.call import Call
+from infinity_v3.server.context import ServerContext
+from infinity_v3.server.decision_errors import invalid
+from infinity_v3.server.endpoint import (
+    LARGE_BODY_BYTES,
+    Document,
+    Endpoint,
+    receiving,
+)
+from infinity_v3.server.errors import HttpError, HttpErrorKind
+from infinity_v3.server.exact_json import parse_exact
+from infinity_v3.server.exchange import Exchange, Reply
+from infinity_v3.server.negotiation import JSON_TYPE
+from infinity_v3.server.schemas import DecideBody, RoutedBody
+from infinity_v3.server.served import ModelTable, ServedModel
+
+_REQUIRED = ("state", "questions")
+_MEDIA = ("assets", "images", "media")
+_LENGTHS = ("max_len", "head_max_len")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionEndpoint(Endpoint[DecideBody]):
+    """See Endpoint; bodies are JSON only, and any model has to be named by one of its names."""
+
+    async def run(self, context: ServerContext, exchange: Exchange) -> Reply:
+        with receiving(context) as lease:
+            raw = await context.reader.read(exchange, lease)
+            if raw.media_type != JSON_TYPE:
+                raise HttpError(
+                    HttpErrorKind.UNSUPPORTED_MEDIA_TYPE,
+                    f"Content-Type must be {JSON_TYPE} on this route; found {raw.media_type}",
+                )
+            exchange.has_large_body = len(raw.data) > LARGE_BODY_BYTES
+            pool = context.large_bodies if exchange.has_large_body else None
+            document = Document(value=raw, pool=pool)
+            if exchange.has_large_body:
+                await document.run(refuse_crowded, raw.data, raw.media_type)
+            value = await document.run(parse_exact, raw.data)
+            body = await document.run(read_body, value)
+            model = context.models.route_decision(body.model)
+            call = self.call_of(context, exchange, model, body)
+        return await self.answer(call)
+
+    async def call(
+        self, context: ServerContext, exchange: Exchange, document: Document
+    ) -> Call[DecideBody]:
+        """The same from a path whose meaning depends on the model, which was found already."""
+        value = document.value
+        if document.raw is not None and document.raw.media_type == JSON_TYPE:
+            value = await document.run(parse_exact, document.raw.data)
+        body = await document.run(read_body, value)
+        return self.call_of(context, exchange, _routed(context.models, body), body)
+
+
+def _routed(models: ModelTable, body: RoutedBody) -> ServedModel:
+    return models.route(body.model)
+
+
+def read_body(value: object) -> DecideBody:
+    """Check the fields of a body; its questions are checked against the limits of the model.
+
+    Raises:
+        HttpError: 422.
+    """
+    if not isinstance(value, dict):
+        raise invalid("expected an object", "object_type")
+    for name in _MEDIA:
+        if value.get(name) is not None:
+            raise invalid("this model reads text only", "unsupported_media", name)
+    for name in _REQUIRED:
+        if name not in value:
+            raise invalid("the field is missing", "missing", name)
+    for name in _LENGTHS:
+        _check_length(value.get(name), name)
+    common = {name: value[name] for name in RoutedBody.__struct_fields__ if name in value}
+    try:
+        routed = msgspec.convert(common, RoutedBody, strict=True)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).rpartition(" - at ")
+        raise invalid(reason, "value_error", path.strip("`").removeprefix("$.")) from None
+    return DecideBody(
+        model=routed.model,
+        service_tier=routed.service_tier,
+        user=routed.user,
+        state=value["state"],
+        questions=value["questions"],
+        max_len=value.get("max_len"),
+        head_max_len=value.get("head_max_len"),
+    )
+
+
+def _check_length(value: object, name: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise invalid("expected a whole number from 1", "value_error", name)

@@ -1,0 +1,121 @@
+"""JSON as it was sent: keys in their order, numbers exactly, no key twice where it would matter.
+
+For routes whose models read the document itself. Knows nothing of which fields there are.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from infinity_v3.server.codec import collector_paused
+from infinity_v3.server.errors import HttpError, malformed
+
+MAX_DEPTH = 100
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class ExactObject(dict[str, object]):
+    """A JSON object that remembers the first key that it held twice; the last value counts."""
+
+    duplicate_key: str | None = None
+
+
+def parse_exact(data: bytes) -> object:
+    """Parse a document; objects come back as `ExactObject`.
+
+    Raises:
+        HttpError: MALFORMED: not UTF-8, no JSON, NaN or infinity, a lone surrogate, or more than
+            100 levels.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise malformed(f"the body is not valid UTF-8 at byte {error.start}") from None
+    try:
+        with collector_paused():
+            document = json.loads(
+                text,
+                object_pairs_hook=_as_object,
+                parse_constant=_refuse_constant,
+                parse_float=_finite,
+            )
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise malformed(f"the body is not valid JSON: {error}") from None
+    _check(document, has_escapes=_SURROGATE_ESCAPE.search(text) is not None)
+    return document
+
+
+def write_exact(value: object) -> bytes:
+    """JSON of a value, whole numbers of any width included."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def count_characters(value: object) -> int:
+    """Characters of all texts in a document, keys included."""
+    total, level = 0, [value]
+    while level:
+        total += sum(len(text) for node in level for text in _texts(node))
+        level = [child for node in level for child in _children(node)]
+    return total
+
+
+def _as_object(pairs: list[tuple[str, object]]) -> ExactObject:
+    found = ExactObject(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                found.duplicate_key = key
+                break
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is beyond 64 bits")
+    return number
+
+
+def _check(document: object, *, has_escapes: bool) -> None:
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        if has_escapes:
+            _refuse_surrogates(text for node in level for text in _texts(node))
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _refuse_surrogates(texts: Iterable[str]) -> None:
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise malformed("the body holds a lone surrogate; send valid Unicode") from None
+
+
+def _texts(node: object) -> Iterable[str]:
+    if isinstance(node, str):
+        return (node,)
+    return node.keys() if isinstance(node, Mapping) else ()
+
+
+def _children(node: object) -> Iterable[object]:
+    if isinstance(node, Mapping):
+        return node.values()
+    return node if isinstance(node, list) else ()
+
+
+def _too_deep() -> HttpError:
+    return malformed(f"the body is nested more than {MAX_DEPTH} levels deep")

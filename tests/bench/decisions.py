@@ -1,0 +1,138 @@
+"""Decisions per second and latency of a server against the `laya` package in its own process.
+
+The model has the shape of ModernBERT-large and random weights. Both sides take turns, one request
+at a time, so that neither has a warmer machine; the package runs on as many threads as the server.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from laya import Agent
+
+from compiled import compile_checkpoint
+from infinity_v3.compiler.tune_server import TunedServer, running_server
+from machine import describe_machine
+from tiny_laya import LayaRecipe, make_laya_checkpoint
+
+COUNTS = (1, 16)
+STATE = "the order is three weeks late and nobody answers the phone or the mail " * 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One side under one load."""
+
+    side: str
+    questions: int
+    num_requests: int
+    p50_ms: float
+    decisions_per_s: float
+
+
+def main() -> None:
+    options = _parse()
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint, artifact = _make(options, Path(folder))
+        rows = measure(checkpoint, artifact, options.rounds, options.seconds)
+    machine = describe_machine(rounds=options.rounds, layers=options.layers, target=options.target)
+    if options.json:
+        print(json.dumps({"rows": [asdict(row) for row in rows], "machine": machine}))
+        return
+    print(json.dumps(machine))
+    print("| side | questions | requests | p50, ms | decisions/s |\n|---|---:|---:|---:|---:|")
+    for row in rows:
+        print(
+            f"| {row.side} | {row.questions} | {row.num_requests} | {row.p50_ms:.1f} "
+            f"| {row.decisions_per_s:.2f} |"
+        )
+
+
+def measure(checkpoint: Path, artifact: Path, num_rounds: int, seconds: float) -> list[Figures]:
+    """Ask each side in turn, for so many seconds per round and number of questions."""
+    times_s: dict[tuple[str, int], list[float]] = defaultdict(list)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agent = Agent(str(checkpoint), device="cpu")
+    for count in COUNTS:
+        body = {"state": STATE, "questions": _questions(count)}
+        with ExitStack() as stack:
+            server: TunedServer = stack.enter_context(running_server(artifact, (), {}, body))
+            _ask_package(agent, body, 0.0)
+            for _ in range(num_rounds):
+                times_s["infinity_v3, over HTTP", count] += server.ask(1, seconds)
+                times_s["laya, in its process", count] += _ask_package(agent, body, seconds)
+    return [
+        Figures(
+            side=side,
+            questions=count,
+            num_requests=len(found),
+            p50_ms=statistics.median(found) * 1e3,
+            decisions_per_s=count * len(found) / sum(found),
+        )
+        for (side, count), found in times_s.items()
+    ]
+
+
+def _ask_package(agent: Any, body: dict[str, Any], seconds: float) -> list[float]:
+    times_s: list[float] = []
+    until_s = time.perf_counter() + seconds
+    while not times_s or time.perf_counter() < until_s:
+        begun_s = time.perf_counter()
+        agent.system_one(body["state"], body["questions"])
+        times_s.append(time.perf_counter() - begun_s)
+    return times_s
+
+
+def _questions(count: int) -> dict[str, Any]:
+    choice, score = {"criteria": ["a", "b", "c"]}, {"criteria": ["low", "mid", "high"]}
+    kinds: tuple[dict[str, Any], ...] = (
+        {"type": "noul"},
+        {"type": "choice", **choice},
+        {"type": "score", **score},
+    )
+    return {
+        f"q{i}": {**kinds[i % len(kinds)], "instructions": f"what of {i}?"} for i in range(count)
+    }
+
+
+def _make(options: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
+    recipe = LayaRecipe(
+        key="large",
+        width=1024,
+        num_layers=options.layers,
+        num_heads=16,
+        intermediate=2624,
+    )
+    checkpoint = options.checkpoint or make_laya_checkpoint(folder / "large", recipe)
+    artifact = options.artifact or folder / "artifact"
+    if not artifact.exists():
+        compile_checkpoint(checkpoint, artifact, "--target", options.target)
+    return checkpoint, artifact
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, help="a Laya checkpoint [default: random]")
+    parser.add_argument("--artifact", type=Path, help="compiled from it [default: compiled here]")
+    parser.add_argument("--target", default="cpu-x86_64-avx512-f32")
+    parser.add_argument("--layers", type=int, default=28, help="of the random encoder")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=5.0, help="per round, side and load")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
