@@ -5,7 +5,7 @@ VENV := .venv
 TEST_WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help demo test check matrix docs bench bench-quick clients crashes faults fuzz image clean
+.PHONY: help demo test check matrix docs bench bench-quick clients crashes faults fuzz image story clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -45,9 +45,13 @@ clients: ## Published clients, pinned, against real servers; writes docs/reports
 	@.ci/setup dev
 	@$(VENV)/bin/python tests/clients/run.py $(ARGS)
 
-crashes: ## Kill processes at work on one registry two hundred times; nothing may be lost (ARGS="--kills 1000")
+crashes: ## Kill processes at work on one registry two hundred times; nothing may be lost; writes docs/reports/registry-crashes.md
 	@.ci/setup dev
-	@$(VENV)/bin/python tests/e2e/registry_crashes.py $(ARGS)
+	@$(VENV)/bin/python tests/e2e/registry_crashes.py --report docs/reports/registry-crashes.md $(ARGS)
+
+story: ## Two versions from compiling to production and back, under load, step by step
+	@.ci/setup dev
+	@$(VENV)/bin/python tests/e2e/promotion_story.py $(ARGS)
 
 faults: ## Overload a real server for ten minutes, then everything clients do wrong; writes docs/reports/faults.md
 	@.ci/setup dev

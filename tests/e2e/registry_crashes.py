@@ -1,6 +1,6 @@
 """Kills processes that push, promote, roll back, retire, pull and collect garbage in one registry.
 
-    python tests/e2e/registry_crashes.py [--kills 200] [--seed 0]
+    python tests/e2e/registry_crashes.py [--kills 200] [--seed 0] [--report FILE.md]
 
 Two processes work at once; one is killed at a random moment, the other held still, and the registry
 must be whole: no damage in fsck, every acknowledged version and event there, every channel
@@ -34,9 +34,17 @@ from registry_worker import (
     acknowledged,
     start_worker,
 )
+from run_origin import origin_line, run_origin
 
+ROOT = Path(__file__).resolve().parents[2]
 NUM_WORKERS = 2
 LONGEST_LIFE_S = 0.25
+REPORT_HEAD = """# Kills of those who work on a registry
+
+Written by `make crashes`: two processes push, promote, roll back, retire, pull and collect garbage
+in one registry; one after the other is killed at a random moment. After each kill nothing may be
+lost: fsck finds no damage, every acknowledged version and event is there, every channel resolves.
+"""
 
 
 class Crashes:
@@ -156,6 +164,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--report", type=Path, help="Markdown file to write")
     arguments = parser.parse_args()
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="infinity-crashes-") as name:
@@ -168,13 +177,16 @@ def main() -> int:
             fake(site.artifacts, f"r{revision}")
         crashes = Crashes(site, arguments.seed)
         crashes.run(arguments.kills)
-        sys.stdout.write(crashes.summary())
-    for violation in crashes.violations:
-        sys.stdout.write(f"FAILED {violation}\n")
-    sys.stdout.write(
+        said = crashes.summary()
+    said += "".join(f"FAILED {violation}\n" for violation in crashes.violations)
+    said += (
         f"{arguments.kills} kills, {len(crashes.violations)} violations, "
         f"{time.monotonic() - started_s:.0f} s\n"
     )
+    sys.stdout.write(said)
+    if arguments.report is not None:
+        origin = origin_line(run_origin(ROOT, kills=arguments.kills, seed=arguments.seed))
+        arguments.report.write_text(f"{REPORT_HEAD}\n{origin}\n\n```\n{said}```\n")
     return 1 if crashes.violations else 0
 
 
