@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,14 @@ RECIPE = LayaRecipe(key="fuzzed", num_layers=1, head_layers=1, max_len=2048, hea
 
 
 @pytest.fixture(scope="module")
-def decider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def laya(tmp_path_factory: pytest.TempPathFactory) -> EagerLaya:
+    return EagerLaya(make_laya_checkpoint(tmp_path_factory.mktemp("laya") / RECIPE.key, RECIPE))
+
+
+@pytest.fixture(scope="module")
+def decider(laya: EagerLaya) -> Iterator[Client]:
     """In place of the service without a model."""
-    checkpoint = make_laya_checkpoint(tmp_path_factory.mktemp("laya") / RECIPE.key, RECIPE)
-    with running_model(EagerLaya(checkpoint).loaded) as client:
+    with running_model(laya.loaded) as client:
         yield client
 
 
@@ -118,12 +123,25 @@ def test_the_conformance_suite_calls_it_conformant(decider: Client, tmp_path: Pa
     assert json.loads(report.read_text())["summary"]["verdict"] == "conformant"
 
 
-def test_questions_of_one_request_are_one_batch(decider: Client) -> None:
-    questions = {f"q{i}": {"type": "noul", "instructions": f"is it {i}?"} for i in range(16)}
-    answer = decider.post("/v1/systemone", {"state": "a state", "questions": questions})
-    assert answer.status == 200, answer.body
+def nouls(count: int) -> dict[str, object]:
+    questions = {f"q{i}": {"type": "noul", "instructions": f"is it {i}?"} for i in range(count)}
+    return {"state": "a state", "questions": questions}
+
+
+def test_questions_of_concurrent_requests_share_a_batch(decider: Client, laya: EagerLaya) -> None:
     (model,) = decider.context.models.all()
-    assert model.service.stats().last_batch_items == 16
+    laya.engine.batch_sizes.clear()
+    laya.engine.gate.clear()
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(decider.post, "/v1/systemone", nouls(1))
+        decider.wait_until(lambda: model.service.stats().num_pending_items == 1)
+        decider.wait_until(lambda: model.service.stats().num_queued_items == 0)
+        others = [pool.submit(decider.post, "/v1/systemone", nouls(k)) for k in (2, 3, 16)]
+        decider.wait_until(lambda: model.service.stats().num_queued_items == 21)
+        laya.engine.gate.set()
+        answers = [waiting.result() for waiting in (first, *others)]
+    assert [len(answer.json["answers"]) for answer in answers] == [1, 2, 3, 16]
+    assert laya.engine.batch_sizes == [1, 21]
 
 
 def test_errors_of_the_runtime_name_their_place(decider: Client) -> None:
