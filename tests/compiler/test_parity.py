@@ -345,7 +345,7 @@ def test_options_are_held_to_their_probabilities_alone() -> None:
     exact = bounds_of(Precision.FLOAT32, is_decision=True)
     assert judge_reference("x", shifted, exact, OPTIONS) == []
     assert judge_batching("x", shifted, exact, OPTIONS) == []
-    moved = compare([expected + np.float32([[0.0], [1e-3]])], [expected], OPTIONS)
+    moved = compare([expected + np.array([[0.0], [1e-3]], dtype=np.float32)], [expected], OPTIONS)
     (sentence,) = judge_reference("x", moved, exact, OPTIONS)
     assert "in probability" in sentence
     assert "allowed is 1e-05" in sentence
