@@ -22,8 +22,6 @@ from infinity_v3.server.schemas import DecideBody, RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
 
 _REQUIRED = ("state", "questions")
-_MEDIA = ("assets", "images", "media")
-_LENGTHS = ("max_len", "head_max_len")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,38 +63,21 @@ def _routed(models: ModelTable, body: RoutedBody) -> ServedModel:
 
 
 def read_body(value: object) -> DecideBody:
-    """Check the fields of a body; its questions are checked against the limits of the model.
+    """Check what names the model; the rest is checked against it.
 
     Raises:
         HttpError: 422.
     """
     if not isinstance(value, dict):
         raise invalid("expected an object", "object_type")
-    for name in _MEDIA:
-        if value.get(name) is not None:
-            raise invalid("this model reads text only", "unsupported_media", name)
     for name in _REQUIRED:
         if name not in value:
             raise invalid("the field is missing", "missing", name)
-    for name in _LENGTHS:
-        _check_length(value.get(name), name)
     common = {name: value[name] for name in RoutedBody.__struct_fields__ if name in value}
     try:
-        routed = msgspec.convert(common, RoutedBody, strict=True)
+        msgspec.convert(common, RoutedBody, strict=True)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).rpartition(" - at ")
         raise invalid(reason, "value_error", path.strip("`").removeprefix("$.")) from None
-    return DecideBody(
-        model=routed.model,
-        service_tier=routed.service_tier,
-        user=routed.user,
-        state=value["state"],
-        questions=value["questions"],
-        max_len=value.get("max_len"),
-        head_max_len=value.get("head_max_len"),
-    )
-
-
-def _check_length(value: object, name: str) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise invalid("expected a whole number from 1", "value_error", name)
+    known = {name: value[name] for name in DecideBody.__struct_fields__ if name in value}
+    return DecideBody(**known)

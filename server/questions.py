@@ -11,9 +11,28 @@ from infinity_v3.runtime.decisions.question import AnswerOption, Json, Question
 from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, echoed
 from infinity_v3.server.exact_json import ExactObject
+from infinity_v3.server.schemas import DecideBody
 
 _SIDES = ("false", "true")
 _QUESTIONS = "questions"
+_MEDIA = ("assets", "images", "media")
+_LENGTHS = ("max_len", "head_max_len")
+
+
+def check_fields(body: DecideBody) -> None:
+    """Refuse what this release does not read, and lengths that are none.
+
+    Raises:
+        HttpError: 422.
+    """
+    for name in _MEDIA:
+        if getattr(body, name) is not None:
+            raise invalid("this model reads text only", "unsupported_media", name)
+    for name in _LENGTHS:
+        found = getattr(body, name)
+        is_length = isinstance(found, int) and not isinstance(found, bool) and found > 0
+        if found is not None and not is_length:
+            raise invalid("expected a whole number from 1", "value_error", name)
 
 
 def parse_state(value: object) -> Json:

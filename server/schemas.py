@@ -276,6 +276,15 @@ class PredictTokensBody(RoutedBody, kw_only=True):
     truncation_direction: Direction = "Right"
 
 
+_Media = Annotated[
+    Any,
+    Meta(
+        description="Refused: this release reads text only.",
+        extra_json_schema=shown.instead({"type": "null"}),
+    ),
+]
+
+
 class DecideBody(RoutedBody, kw_only=True):
     """Body of /v1/systemone and /v1/decide; questions are checked against the model."""
 
@@ -300,6 +309,9 @@ class DecideBody(RoutedBody, kw_only=True):
             extra_json_schema=shown.instead(shown.POSITIVE_OR_NULL),
         ),
     ] = None
+    assets: _Media = None
+    images: _Media = None
+    media: _Media = None
 
 
 class VertexBody(RoutedBody, kw_only=True):

@@ -11,7 +11,12 @@ from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, from_inference
 from infinity_v3.server.exact_json import count_characters, write_exact
 from infinity_v3.server.negotiation import JSON_TYPE
-from infinity_v3.server.questions import parse_questions, parse_state, question_error
+from infinity_v3.server.questions import (
+    check_fields,
+    parse_questions,
+    parse_state,
+    question_error,
+)
 from infinity_v3.server.replies import Answer, Encoder, accept, note_result
 from infinity_v3.server.schemas import DecideBody
 
@@ -58,6 +63,7 @@ def _request(call: Call[DecideBody]) -> DecideRequest:
         is_scoring=True,
     )
     model.service.check_can_decide()
+    check_fields(body)
     decision = model.info.decision
     assert decision is not None, "a decision model without its protocol; this is a bug"
     return DecideRequest(

@@ -4,6 +4,7 @@ What is left out is the compiled code alone. Knows nothing of oracles.
 """
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,17 @@ from infinity_v3.server.decision_endpoint import read_body
 from infinity_v3.server.exact_json import parse_exact
 from infinity_v3.server.questions import parse_questions, parse_state
 
+_GATE_S = 20.0
 _READOUT = Readout(output="option_logits", form=RowForm.READOUTS)
 
 
 class EagerEngine:
-    """Runs a packed model as it is; see runtime.engine.Engine. Counts its calls' sequences."""
+    """Runs a packed model as it is; see runtime.engine.Engine.
+
+    Attributes:
+        batch_sizes: sequences of every call.
+        gate: calls wait here; open unless a test closes it.
+    """
 
     def __init__(self, model: PackedModel) -> None:
         self._model = model
@@ -59,8 +66,11 @@ class EagerEngine:
         )
         self.limits = Limits(max_tokens=16384, max_sequences=4096)
         self.batch_sizes: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
 
     def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+        assert self.gate.wait(_GATE_S), "the gate stayed closed"
         inputs = [torch.from_numpy(getattr(batch, name)) for name in self._model.input_names]
         with torch.inference_mode():
             (logits,) = self._model(*inputs)
