@@ -96,7 +96,7 @@ def test_an_artifact_passes_against_itself_and_others_fail(
     code, document = place.promote("1.0")
     found = gates(document)
     assert (code, document["failed"]) == (0, [])
-    assert found["min-golden-agreement"]["candidate"] == f"1 of {len(REQUESTS)}"
+    assert found["min-golden-agreement"]["candidate"] == f"1 ({len(REQUESTS)} of {len(REQUESTS)})"
     assert found["max-p50-slowdown"]["detail"] == "nothing to compare with: the channel is empty"
     event = place.registry.event(NAME, document["event"])
     assert event.notes == {"golden-requests": document["golden"]}
