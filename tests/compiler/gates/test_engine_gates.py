@@ -116,7 +116,7 @@ def test_an_artifact_passes_against_itself_and_others_fail(
     code, document = place.promote("2.0")
     found = gates(document)
     assert (code, document["failed"]) == (4, ["min-golden-agreement"])
-    assert found["min-golden-agreement"]["candidate"] == f"0 of {len(REQUESTS)}"
+    assert found["min-golden-agreement"]["candidate"] == f"0 (0 of {len(REQUESTS)})"
     assert (
         "line 1, /embed: [0]: expected >= 0.999, found cosine"
         in (found["min-golden-agreement"]["detail"])
