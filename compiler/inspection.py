@@ -92,8 +92,9 @@ def inspection_to_text(inspection: Inspection) -> str:
     sections = [
         _rows("artifact", _identity(inspection.artifact)),
         _rows("model", _model(manifest)),
-        _rows("heads", _heads(manifest.heads)),
-        *(() if manifest.decision is None else (_rows("decision", _decision(manifest.decision)),)),
+        _rows("heads", _heads(manifest.heads))
+        if manifest.decision is None
+        else _rows("decision", _decision(manifest.decision)),
         *(_rows(f"target {view.target.name}", _target(view)) for view in inspection.targets),
         _rows("source", _source(manifest)),
         _rows("built", _build(manifest, inspection.build)),

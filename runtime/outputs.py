@@ -83,7 +83,7 @@ def _choose_pooling(
     manifest: Manifest, wanted: PoolingMode | None
 ) -> tuple[str, tuple[PoolingMode, ...]]:
     """Name of the output and the modes behind it."""
-    name, pooling = _main_output(manifest), manifest.heads.pooling
+    name, pooling = MAIN_OUTPUTS[manifest.kind], manifest.heads.pooling
     if pooling is None:
         if wanted is not None and manifest.kind not in _LABELLED:
             raise UsageError(f"--pooling {wanted.value}: artifact {manifest.name} pools nothing")
@@ -94,17 +94,6 @@ def _choose_pooling(
     if wanted not in pooling.alternatives or not has_output(manifest, other):
         raise UsageError(_missing_pooling(manifest, wanted))
     return other, (wanted,)
-
-
-def _main_output(manifest: Manifest) -> str:
-    name = MAIN_OUTPUTS.get(manifest.kind)
-    if name is None:
-        known = ", ".join(kind.value for kind in MAIN_OUTPUTS)
-        raise RefusedError(
-            f"artifact {manifest.name}: kind: expected one of {known}, found "
-            f"{manifest.kind.value}; serve it with the release that compiled it"
-        )
-    return name
 
 
 def _missing_pooling(manifest: Manifest, wanted: PoolingMode) -> str:
@@ -137,7 +126,7 @@ def _width_of(manifest: Manifest, name: str) -> int:
 
 def _check_width(manifest: Manifest, name: str, width: int) -> None:
     stated = manifest.heads.dimensions
-    if name == _main_output(manifest) and stated not in {None, width}:
+    if name == MAIN_OUTPUTS[manifest.kind] and stated not in {None, width}:
         raise _refuse_head(manifest, f"dimensions: expected {width} as {name} has, found {stated}")
 
 

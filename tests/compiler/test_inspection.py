@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fake_decision import make_decision
 from infinity_v3.artifacts.codec import encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.host import HostCapabilities
-from infinity_v3.artifacts.manifest import Heads, LateInteraction, ScoreActivation
+from infinity_v3.artifacts.manifest import Heads, Kind, LateInteraction, ScoreActivation
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.inspection import (
     inspect_artifact,
@@ -166,3 +167,14 @@ def test_a_build_record_that_is_none(copy: Artifact, text: str) -> None:
 )
 def test_sizes_for_people(num_bytes: int, shown: str) -> None:
     assert shown_bytes(num_bytes) == shown
+
+
+def test_a_decision_model_shows_its_protocol(sample_artifact: Artifact) -> None:
+    manifest = replace(
+        sample_artifact.manifest, kind=Kind.DECISION, heads=Heads(), decision=make_decision()
+    )
+    lines = table(replace(sample_artifact, manifest=manifest), ABLE)
+    assert "protocol laya (laya-sequence-1)" in lines
+    assert "tokens 64 a sequence, 40 of them for the question" in lines
+    assert "decision" in lines
+    assert "heads" not in lines

@@ -158,7 +158,6 @@ SIGMOID = ScoreActivation.SIGMOID
         (Kind.CLASSIFIER, "logits", Heads(), "activation: expected sigmoid, softmax or none"),
         (Kind.RERANKER, "logits", Heads(activation=SIGMOID), "expected one logit of a reranker"),
         (Kind.SPARSE, "pooled", Heads(), "expected 'sparse' .* as sparse models have"),
-        (Kind.DECISION, "pooled", Heads(), "kind: expected one of embedding, .*, found decision"),
     ],
 )
 def test_an_artifact_that_lacks_what_its_kind_needs_is_refused(
