@@ -74,7 +74,9 @@ def _judge(promotion: Promotion, golden: GoldenFile, differences: list[str | Non
     share = (count - len(broken)) / count
     detail = f"first that differs: {broken[0]}" if broken else ""
     passed = share >= promotion.policy.min_golden_agreement
-    return _figure(promotion, golden, f"{share:.4g} ({count - len(broken)} of {count})", detail, passed=passed)
+    return _figure(
+        promotion, golden, f"{share:.4g} ({count - len(broken)} of {count})", detail, passed=passed
+    )
 
 
 def _figure(
