@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.errors import RunFailedError, UsageError
 from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.exits import VerdictError
-from infinity_v3.compiler.registry.keys import sign_key_option
+from infinity_v3.compiler.registry.keys import sign_key_option, signer_of
 from infinity_v3.compiler.registry.output import print_result
 from infinity_v3.compiler.registry.place import REGISTRY_ENV
 
 if TYPE_CHECKING:
+    from infinity_v3.artifacts.registry.signing import Signer
     from infinity_v3.compiler.builds.entry import BuildFile, ModelEntry
     from infinity_v3.compiler.builds.outcome import Outcome
 
@@ -65,7 +66,9 @@ class BuildArguments:
     help="Folder of the artifacts, each in NAME/VERSION. [default: `out` of the file, else "
     "artifacts beside it]",
 )
-@sign_key_option("Sign the versions that are pushed with this Ed25519 key.")
+@sign_key_option(
+    "Sign with this Ed25519 key what is pushed, and what is there without its signature."
+)
 @click.option(
     "--junit",
     type=click.Path(path_type=Path),
@@ -102,10 +105,11 @@ def run_build(arguments: BuildArguments) -> None:
     file = _overridden(read_build_file(arguments.file), arguments)
     entries = select_models(file, arguments.only)
     _check_junit(arguments.junit)
+    signer = _signer(arguments.sign_key)
     if arguments.is_check:
         _print_check(file, entries, is_json=arguments.is_json)
         return
-    outcomes = _run(file, entries, arguments)
+    outcomes = _run(file, entries, arguments, signer)
     from infinity_v3.compiler.builds.outcome import worst_error
     from infinity_v3.compiler.builds.report import summary_json, summary_text
 
@@ -130,7 +134,10 @@ def _overridden(file: "BuildFile", arguments: BuildArguments) -> "BuildFile":
 
 
 def _run(
-    file: "BuildFile", entries: "Sequence[ModelEntry]", arguments: BuildArguments
+    file: "BuildFile",
+    entries: "Sequence[ModelEntry]",
+    arguments: BuildArguments,
+    signer: "Signer | None",
 ) -> "tuple[Outcome, ...]":
     from infinity_v3.compiler.builds.run import BuildRun, RunSettings
 
@@ -141,6 +148,7 @@ def _run(
             is_fail_fast=arguments.is_fail_fast,
             is_silent=arguments.is_json,
             sign_key=arguments.sign_key,
+            signer=signer,
         ),
     )
     try:
@@ -154,6 +162,14 @@ def _run(
 def _check_junit(path: Path | None) -> None:
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"--junit: {path}: expected a file in a folder that exists")
+
+
+def _signer(path: Path | None) -> "Signer | None":
+    """Read the key before anything is built: one that cannot be used is a wrong command line."""
+    try:
+        return signer_of(path)
+    except (RunFailedError, UsageError) as error:
+        raise UsageError(f"--sign-key: {error}") from error
 
 
 def _write_junit(path: Path, outcomes: "Sequence[Outcome]") -> None:

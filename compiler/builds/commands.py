@@ -57,6 +57,12 @@ def push_command(
     return Command(step="push", arguments=(*PROGRAM, *words, "--", str(artifact)))
 
 
+def sign_command(name: str, version: str, *, registry: str, sign_key: Path) -> Command:
+    """Sign a version that the registry has."""
+    words = ("registry", "sign", f"--registry={registry}", f"--key={sign_key.absolute()}")
+    return Command(step="sign", arguments=(*PROGRAM, *words, "--", f"{name}=={version}"))
+
+
 def flag_words(key: str, raw: RawValue) -> tuple[str, ...]:
     """Write an option as `model` reads it: the opposite of `options.parse_texts`."""
     if isinstance(raw, dict):

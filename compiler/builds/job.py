@@ -9,7 +9,12 @@ from infinity_v3.artifacts.errors import GateFailedError, InfinityError, Refused
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry.records import GateFigure
 from infinity_v3.compiler.builds.bounds import artifact_bytes, check_bounds
-from infinity_v3.compiler.builds.commands import compile_command, pull_command, push_command
+from infinity_v3.compiler.builds.commands import (
+    compile_command,
+    pull_command,
+    push_command,
+    sign_command,
+)
 from infinity_v3.compiler.builds.entry import ModelEntry
 from infinity_v3.compiler.builds.figures import worst_figure
 from infinity_v3.compiler.builds.outcome import Outcome, Result, error_code, result_of
@@ -105,15 +110,7 @@ def _steps(
     gates = check_bounds(plan.entry.gates, found.manifest, found.build)
     known.append(replace(outcome, gates=gates))
     _check_gates(gates)
-    if settings.registry is not None and plan.published is None:
-        yield from _run(
-            push_command(
-                plan.version,
-                registry=settings.registry,
-                artifact=plan.out,
-                sign_key=settings.sign_key,
-            )
-        )
+    yield from _publish(plan, settings)
     known.append(replace(known[-1], result=Result.BUILT if is_built else Result.SKIPPED))
 
 
@@ -128,6 +125,21 @@ def _obtain(plan: ModelPlan, settings: JobSettings) -> Generator[Command, Ended,
             plan.entry, plan.source, key=plan.key, out=plan.out, threads=settings.threads
         )
     )
+
+
+def _publish(plan: ModelPlan, settings: JobSettings) -> Generator[Command, Ended, None]:
+    """Push what is not there, sign what is there unsigned."""
+    registry, key = settings.registry, settings.sign_key
+    if registry is None:
+        return
+    if plan.published is None:
+        yield from _run(
+            push_command(plan.version, registry=registry, artifact=plan.out, sign_key=key)
+        )
+    elif plan.published.lacks_signature and key is not None:
+        yield from _run(
+            sign_command(plan.entry.name, plan.version, registry=registry, sign_key=key)
+        )
 
 
 def _run(command: Command) -> Generator[Command, Ended, None]:
@@ -167,7 +179,8 @@ def _described(outcome: Outcome, found: Found) -> Outcome:
 def _message(plan: ModelPlan, settings: JobSettings) -> str:
     """Why nothing was built, or "" where something was."""
     if plan.published is not None:
-        return f"the registry has {plan.title} with the same inputs"
+        signed = "; signed now" if plan.published.lacks_signature else ""
+        return f"the registry has {plan.title} with the same inputs{signed}"
     if plan.is_there:
         return f"{plan.out} was built from the same inputs before" + (
             "" if settings.registry is None else "; pushed now"

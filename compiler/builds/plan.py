@@ -6,6 +6,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.registry.registry import Registry
+from infinity_v3.artifacts.registry.signing import Signer
 from infinity_v3.artifacts.store import Artifact, open_artifact
 from infinity_v3.compiler.builds.build_key import (
     ToolState,
@@ -30,7 +31,7 @@ class ModelPlan:
         version: with the build key filled in.
         key: the build key.
         out: where the artifact is or will be.
-        published: the registry has this very version; nothing is to be done.
+        published: the registry has this very version; all that may be left is to sign it.
         elsewhere: another version of the registry with the same inputs, to be pulled.
         is_there: `out` holds an artifact of the same inputs, from a run that did not end.
     """
@@ -54,12 +55,19 @@ class Planner:
     """Plans models one after the other, and remembers what is the same for all of them."""
 
     def __init__(
-        self, *, out: Path, registry: Registry | None, tool: ToolState, progress: Progress
+        self,
+        *,
+        out: Path,
+        registry: Registry | None,
+        tool: ToolState,
+        progress: Progress,
+        signer: Signer | None = None,
     ) -> None:
         self._out = out
         self._registry = registry
         self._tool = tool
         self._progress = progress
+        self._signer = signer
         self._kernels: dict[str, str] = {}
         self._planned: dict[tuple[str, str], ModelEntry] = {}
 
@@ -76,7 +84,7 @@ class Planner:
         out = (self._out / entry.name / version).absolute()
         published = elsewhere = None
         if self._registry is not None:
-            found = find_published(self._registry, entry.name, version, key)
+            found = find_published(self._registry, entry.name, version, key, self._signer)
             published, elsewhere = found.same, found.elsewhere
         return ModelPlan(
             entry=entry,

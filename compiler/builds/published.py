@@ -8,17 +8,24 @@ from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry.records import VersionRecord
 from infinity_v3.artifacts.registry.registry import Registry
+from infinity_v3.artifacts.registry.signing import Signer, version_message
 from infinity_v3.compiler.builds.build_key import key_of_build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedBuild:
-    """A version of a registry with what its build.json says; `build` is {} where it has none."""
+    """A version of a registry with what its build.json says.
+
+    Attributes:
+        build: {} where it has none.
+        lacks_signature: there is a key to sign with, and no signature of it.
+    """
 
     version: str
     artifact_id: str
     manifest: Manifest
     build: Mapping[str, object]
+    lacks_signature: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +41,9 @@ class Published:
     elsewhere: str | None = None
 
 
-def find_published(registry: Registry, name: str, version: str, key: str) -> Published:
+def find_published(
+    registry: Registry, name: str, version: str, key: str, signer: Signer | None = None
+) -> Published:
     """Look for a version, then for any version with the build key, newest first.
 
     Raises:
@@ -43,7 +52,7 @@ def find_published(registry: Registry, name: str, version: str, key: str) -> Pub
     """
     records = registry.versions(name)
     if version in records:
-        return Published(same=_same(registry, name, version, records[version], key))
+        return Published(same=_same(registry, name, version, records[version], key, signer))
     for other, record in reversed(records.items()):
         if key_of_build(_build_json(registry, record)) == key:
             return Published(elsewhere=other)
@@ -51,7 +60,12 @@ def find_published(registry: Registry, name: str, version: str, key: str) -> Pub
 
 
 def _same(
-    registry: Registry, name: str, version: str, record: VersionRecord, key: str
+    registry: Registry,
+    name: str,
+    version: str,
+    record: VersionRecord,
+    key: str,
+    signer: Signer | None,
 ) -> PublishedBuild:
     build = _build_json(registry, record)
     found = key_of_build(build)
@@ -67,7 +81,15 @@ def _same(
         artifact_id=record.id,
         manifest=registry.manifest(record.id),
         build=build,
+        lacks_signature=signer is not None
+        and not _is_signed(registry, name, version, record.id, signer),
     )
+
+
+def _is_signed(registry: Registry, name: str, version: str, identity: str, signer: Signer) -> bool:
+    """An Ed25519 key signs a message in one way only, so that its signature can be compared."""
+    found = registry.signatures(name, version).get(signer.key_id)
+    return found == signer.sign(version_message(name, version, identity))
 
 
 def _build_json(registry: Registry, record: VersionRecord) -> Mapping[str, object]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.errors import InfinityError
 from infinity_v3.artifacts.registry.open_registry import open_registry
+from infinity_v3.artifacts.registry.signing import Signer
 from infinity_v3.compiler.builds.board import choose_board
 from infinity_v3.compiler.builds.build_key import tool_state
 from infinity_v3.compiler.builds.commands import child_environment
@@ -28,12 +29,14 @@ class RunSettings:
     Attributes:
         is_fail_fast: stop at the first model that fails.
         is_silent: show nothing on stderr.
-        sign_key: private key for what is pushed.
+        sign_key: private key for what is pushed; its child processes read it again.
+        signer: the same key, read; None = nothing is signed.
     """
 
     is_fail_fast: bool
     is_silent: bool
     sign_key: Path | None = None
+    signer: Signer | None = None
 
 
 class BuildRun:
@@ -74,6 +77,7 @@ class BuildRun:
             out=self._file.out,
             registry=None if location is None else open_registry(location),
             tool=tool_state(),
+            signer=self._settings.signer,
             progress=choose_progress(
                 sys.stderr,
                 is_silent=self._settings.is_silent,

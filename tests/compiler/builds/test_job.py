@@ -23,7 +23,12 @@ from infinity_v3.artifacts.errors import (
     RunFailedError,
     UsageError,
 )
-from infinity_v3.compiler.builds.commands import child_environment, compile_command, flag_words
+from infinity_v3.compiler.builds.commands import (
+    child_environment,
+    compile_command,
+    flag_words,
+    sign_command,
+)
 from infinity_v3.compiler.builds.entry import GateBounds
 from infinity_v3.compiler.builds.job import JobSettings, left_out, model_job, unplanned
 from infinity_v3.compiler.builds.outcome import Outcome, Result, worst_error
@@ -122,6 +127,39 @@ def test_a_published_version_needs_nothing_but_still_its_gates(
     strict = replace(there, entry=make_entry(gates=GateBounds(max_abs=1e-6)))
     _, outcome = drive(strict, PUSHING, building(plan))
     assert (outcome.result, outcome.exit_code) == (Result.REFUSED, 4)
+
+
+def test_a_published_version_without_our_signature_is_signed(
+    plan: ModelPlan, tmp_path: Path
+) -> None:
+    artifact = write_built(tmp_path / "other")
+    _, build = open_built(artifact.path)
+    published = PublishedBuild(
+        version="1.0",
+        artifact_id=artifact.artifact_id,
+        manifest=artifact.manifest,
+        build=build,
+        lacks_signature=True,
+    )
+    there = replace(plan, published=published)
+    steps, outcome = drive(there, PUSHING, building(plan))
+    assert (steps, outcome.result) == (["sign"], Result.SKIPPED)
+    assert outcome.message == "the registry has one==1.0 with the same inputs; signed now"
+    broken = Ended(exit_code=1, lines=("error: network",))
+    _, outcome = drive(there, PUSHING, lambda _: broken)
+    assert (outcome.result, outcome.message) == (Result.FAILED, "network")
+
+
+def test_the_command_of_a_signature() -> None:
+    command = sign_command("one", "1.0", registry="/srv/registry", sign_key=Path("/keys/ci.pem"))
+    assert command.arguments[3:] == (
+        "registry",
+        "sign",
+        "--registry=/srv/registry",
+        "--key=/keys/ci.pem",
+        "--",
+        "one==1.0",
+    )
 
 
 @pytest.mark.parametrize(

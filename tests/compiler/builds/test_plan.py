@@ -1,13 +1,18 @@
 """What is found to be built already: in a registry, in the out folder, and what contradicts it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from build_plans import KEY, TARGET, make_entry, write_built
 from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.registry import paths
+from infinity_v3.artifacts.registry.ed25519 import Ed25519Signer
 from infinity_v3.artifacts.registry.local_storage import LocalStorage
 from infinity_v3.artifacts.registry.marker import create_registry
+from infinity_v3.artifacts.registry.reference import Reference
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.compiler.builds.build_key import ToolState
 from infinity_v3.compiler.builds.entry import ModelEntry
@@ -64,6 +69,30 @@ def test_the_same_version_of_the_same_inputs(registry: Registry, tmp_path: Path)
     assert found is not None
     assert (found.artifact_id, found.manifest.name) == (identity, "one")
     assert found.build["labels"] == {"build-key": KEY}
+
+
+def test_a_version_that_is_not_signed_by_this_key(registry: Registry, tmp_path: Path) -> None:
+    push(registry, tmp_path, "1.0", KEY)
+    signer, other = (Ed25519Signer(Ed25519PrivateKey.generate()) for _ in range(2))
+
+    def lacks_signature(key: Ed25519Signer | None) -> bool:
+        found = find_published(registry, "one", "1.0", KEY, key).same
+        assert found is not None
+        return found.lacks_signature
+
+    assert not lacks_signature(None)
+    assert lacks_signature(signer)
+    resolved = registry.resolve(Reference(name="one", version="1.0"))
+    registry.sign(resolved, signer)
+    assert not lacks_signature(signer)
+    assert lacks_signature(other)
+    # A signature of this key, but of another version.
+    registry.sign(replace(resolved, version="0.9"), signer)
+    path = paths.signature("one", "{}", signer.key_id)
+    stray = registry.storage.read(path.format("0.9"))
+    assert stray is not None
+    registry.storage.replace(path.format("1.0"), stray)
+    assert lacks_signature(signer)
 
 
 def test_another_version_of_the_same_inputs_newest_first(
