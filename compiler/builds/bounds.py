@@ -4,13 +4,14 @@ The keys mean what they mean in a channel's policy. Runs nothing, opens no file.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeGuard
 
+from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry.records import GateFigure
 from infinity_v3.artifacts.spelling import nearest
-from infinity_v3.compiler.builds.entry import GateBounds
+from infinity_v3.compiler.builds.entry import GateBounds, ModelEntry
 
 MEGABYTE = 1_000_000
 _LOGITS = frozenset({"logits", "token_logits"})
@@ -33,6 +34,20 @@ def check_bounds(
         *_measured("max-abs", bounds.max_abs, manifest, build),
         *_size(bounds, manifest),
     )
+
+
+def check_required_targets(entry: ModelEntry, built: Collection[str]) -> None:
+    """Refuse an entry that asks for a target which it does not build.
+
+    Raises:
+        UsageError: names the file, the entry and the target.
+    """
+    for name in entry.gates.required_targets:
+        if name not in built:
+            raise UsageError(
+                f"{entry.place}: gates: required-targets: expected targets that the model builds "
+                f"({', '.join(built)}), found {name!a}{nearest(name, built)}"
+            )
 
 
 def artifact_bytes(manifest: Manifest) -> int:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.os_errors import os_errors_as_run_failed
 from infinity_v3.artifacts.spelling import nearest
+from infinity_v3.compiler.builds.bounds import check_required_targets
+from infinity_v3.compiler.builds.build_key import effective_options
 from infinity_v3.compiler.builds.entry import (
     DEFAULT_JOBS,
     DEFAULT_OUT,
@@ -29,6 +32,7 @@ from infinity_v3.compiler.builds.values import (
     read_version,
 )
 from infinity_v3.compiler.checkpoint import PATH_PREFIXES, check_source
+from infinity_v3.compiler.checkpoint_files import find_files
 from infinity_v3.compiler.config_sources import type_name, typed_value
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS
 from infinity_v3.compiler.options import Option, RawValue, compile_options, convert
@@ -112,15 +116,16 @@ def select_models(file: BuildFile, names: Iterable[str]) -> tuple[ModelEntry, ..
 
 
 def check_entries(entries: Iterable[ModelEntry]) -> None:
-    """Refuse what can be seen to be wrong without a network: checkpoints and names of targets.
+    """Refuse what can be seen to be wrong without a network: checkpoints, targets, and gates.
 
     Raises:
         UsageError: names the file, the entry and the key at fault.
+        RunFailedError: a checkpoint cannot be read.
     """
     known = {target.name for target in CPU_TARGETS}
     for entry in entries:
         try:
-            check_source(entry.request)
+            _check_checkpoint(entry.request)
         except UsageError as error:
             raise UsageError(f"{entry.place}: checkpoint: {error}") from error
         for name in entry.request.targets:
@@ -128,6 +133,15 @@ def check_entries(entries: Iterable[ModelEntry]) -> None:
                 raise UsageError(
                     f"{entry.place}: target: unknown target {name!a}{nearest(name, known)}"
                 )
+        check_required_targets(entry, entry.request.targets or known)
+
+
+def _check_checkpoint(request: CompileRequest) -> None:
+    check_source(request)
+    path = Path(request.checkpoint)
+    if path.is_dir():
+        with os_errors_as_run_failed("read", path):
+            find_files(path)
 
 
 def registry_location(text: str, folder: Path) -> str:
@@ -253,11 +267,20 @@ def _request(raw: Mapping[str, RawValue], out: Path, place: str) -> CompileReque
 
 
 def _check_unique(models: Iterable[ModelEntry]) -> None:
-    seen: dict[str, ModelEntry] = {}
+    seen: dict[str, list[ModelEntry]] = {}
     for entry in models:
-        earlier = seen.setdefault(entry.title, entry)
-        if earlier is not entry and not entry.is_templated:
+        before = seen.setdefault(entry.title, [])
+        same = next((e for e in before if not e.is_templated or _inputs(e) == _inputs(entry)), None)
+        if same is not None:
             raise UsageError(
                 f"{entry.place}: version: {entry.title} is already that of another entry "
-                f"({earlier.place.rpartition(': ')[2]}); give each its own name or version"
+                f"({same.place.rpartition(': ')[2]}); give each its own name or version"
             )
+        before.append(entry)
+
+
+def _inputs(entry: ModelEntry) -> tuple[object, ...]:
+    """What two entries share that come to one build key, as far as the file alone tells."""
+    request = entry.request
+    targets = frozenset(request.targets)
+    return request.checkpoint, request.revision, targets, effective_options(request)

@@ -100,14 +100,19 @@ def build_inputs(
     """
     return BuildInputs(
         source=source,
-        options={
-            field.name: getattr(request, field.name)
-            for field in fields(request)
-            if field.name not in _WITHOUT_EFFECT
-        },
+        options=effective_options(request),
         targets={target.name: digest_of(target) for target in runnable_targets(request.targets)},
         tool=tool,
     )
+
+
+def effective_options(request: CompileRequest) -> dict[str, object]:
+    """Return every field that can change an engine, by name; not the source, nor the targets."""
+    return {
+        field.name: getattr(request, field.name)
+        for field in fields(request)
+        if field.name not in _WITHOUT_EFFECT
+    }
 
 
 def version_of(entry: ModelEntry, key: str) -> str:

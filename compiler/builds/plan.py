@@ -8,6 +8,7 @@ from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.artifacts.registry.signing import Signer
 from infinity_v3.artifacts.store import Artifact, open_artifact
+from infinity_v3.compiler.builds.bounds import check_required_targets
 from infinity_v3.compiler.builds.build_key import (
     ToolState,
     build_inputs,
@@ -78,7 +79,9 @@ class Planner:
             InfinityError: this model cannot be built, and why.
         """
         source = read_source(entry, self._progress)
-        key = build_inputs(entry.request, source, self._tool, self._kernel_digest).key
+        inputs = build_inputs(entry.request, source, self._tool, self._kernel_digest)
+        check_required_targets(entry, tuple(inputs.targets))
+        key = inputs.key
         version = version_of(entry, key)
         self._check_unique(entry, version)
         out = (self._out / entry.name / version).absolute()

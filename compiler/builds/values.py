@@ -6,6 +6,7 @@ Knows where a value stood and nothing of what it is for.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import PurePosixPath
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.names import NAME_RULE, is_name, is_sha256
@@ -76,6 +77,11 @@ def read_digests(value: object, where: str) -> dict[str, str]:
     """Read a table of sha256 digests by file."""
     digests: dict[str, str] = {}
     for file, digest in read_table(value, where).items():
+        if not _is_inside(file):
+            raise UsageError(
+                f"{where}: {file!a}: expected the path of a file inside the checkpoint, such as "
+                '"model.safetensors"'
+            )
         if not isinstance(digest, str) or not is_sha256(digest):
             raise UsageError(
                 f"{where}: {file}: expected a sha256 of 64 lower-case hex digits, "
@@ -119,6 +125,11 @@ def check_known(key: str, known: "list[str] | tuple[str, ...]", where: str) -> N
 
 def _is_artifact_id(text: str) -> bool:
     return text.startswith("sha256:") and is_sha256(text.removeprefix("sha256:"))
+
+
+def _is_inside(file: str) -> bool:
+    path = PurePosixPath(file)
+    return bool(path.parts) and str(path) == file and not {"/", ".."} & set(path.parts)
 
 
 def _read_cosine(value: object, where: str) -> float:

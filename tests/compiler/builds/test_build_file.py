@@ -229,6 +229,19 @@ def test_every_option_of_model_is_a_key() -> None:
             "models.toml: [[model]] 1 (one): gates: required-targets: expected an array of names, "
             "found an array",
         ),
+        *(
+            (
+                MODEL + f'expect = {{ "{file}" = "{HEX}" }}',
+                f"models.toml: [[model]] 1 (one): expect: '{file}': expected the path of a file "
+                'inside the checkpoint, such as "model.safetensors"',
+            )
+            for file in ("../x", "a/../../x", "/etc/passwd", "", ".", "./config.json", "a//b")
+        ),
+        (
+            MODEL + "label = { a = '1' }\n" + MODEL + "threads = 2",
+            "models.toml: [[model]] 2 (one): version: one=={key} is already that of another entry "
+            "([[model]] 1 (one)); give each its own name or version",
+        ),
         (
             MODEL + 'version = "1"\n' + MODEL + 'version = "1"',
             "models.toml: [[model]] 2 (one): version: one==1 is already that of another entry "
@@ -252,6 +265,12 @@ def test_one_name_may_have_several_versions(write: Write) -> None:
     assert [entry.title for entry in file.models] == ["one==1", "one==2"]
 
 
+def test_one_name_may_have_several_inputs(write: Write) -> None:
+    others = ('pooling = "cls"', 'revision = "b"', 'target = "cpu-x86_64-avx2-f32"')
+    file = read_build_file(write(MODEL + "".join(f"{MODEL}{other}\n" for other in others)))
+    assert [entry.title for entry in file.models] == ["one=={key}"] * 4
+
+
 def test_only_some_models(write: Write) -> None:
     other = MODEL.replace('"one"', '"two"')
     file = read_build_file(write(MODEL + other))
@@ -273,6 +292,40 @@ def test_check_finds_absent_checkpoints_and_unknown_targets(write: Write) -> Non
     ):
         check_entries(wrong.models)
     check_entries(read_build_file(write(MODEL)).models)
+
+
+def test_check_finds_folders_without_a_checkpoint(write: Write, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = read_build_file(write('[[model]]\ncheckpoint = "./folder"\nname = "one"\n'))
+    with pytest.raises(UsageError, match=r"\(one\): checkpoint: .*/folder: the directory is empty"):
+        check_entries(file.models)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"\(one\): checkpoint: .*/folder"):
+        check_entries(file.models)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    check_entries(file.models)
+
+
+@pytest.mark.parametrize(
+    ("targets", "required", "is_built"),
+    [
+        ('target = "cpu-x86_64-avx2-f32"\n', "cpu-x86_64-avx2-f32", True),
+        ('target = "cpu-x86_64-avx2-f32"\n', "cpu-x86_64-avx512-f32", False),
+        ("", "cpu-x86_64-avx512-f32", True),
+        ("", "cpu-x86_64-avx512-f23", False),
+    ],
+)
+def test_check_finds_required_targets_that_are_not_built(
+    write: Write, targets: str, required: str, is_built: bool
+) -> None:
+    text = f'{MODEL}{targets}gates = {{ required-targets = "{required}" }}'
+    entries = read_build_file(write(text)).models
+    if is_built:
+        check_entries(entries)
+        return
+    with pytest.raises(UsageError, match=r"\(one\): gates: required-targets: expected targets th"):
+        check_entries(entries)
 
 
 @pytest.mark.parametrize(

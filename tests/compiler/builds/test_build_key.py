@@ -9,6 +9,7 @@ import pytest
 
 from build_plans import TARGET, make_entry
 from infinity_v3.artifacts.errors import RefusedError, UsageError
+from infinity_v3.artifacts.decision import DecisionProtocol
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.compiler.builds.build_key import (
     ToolState,
@@ -33,6 +34,7 @@ CHANGED: Mapping[str, object] = {
     "max_sequence_length": 9,
     "embed_limit_mb": 1,
     "keep_program": True,
+    "decision_protocol": DecisionProtocol.LAYA,
 }
 SAME: Mapping[str, object] = {
     "out": Path("elsewhere"),

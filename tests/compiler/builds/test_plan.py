@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from build_plans import KEY, TARGET, make_entry, write_built
-from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.ed25519 import Ed25519Signer
 from infinity_v3.artifacts.registry.local_storage import LocalStorage
@@ -15,7 +15,7 @@ from infinity_v3.artifacts.registry.marker import create_registry
 from infinity_v3.artifacts.registry.reference import Reference
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.compiler.builds.build_key import ToolState
-from infinity_v3.compiler.builds.entry import ModelEntry
+from infinity_v3.compiler.builds.entry import GateBounds, ModelEntry
 from infinity_v3.compiler.builds.plan import ModelPlan, Planner
 from infinity_v3.compiler.builds.published import find_published
 from infinity_v3.compiler.progress import SilentProgress
@@ -159,6 +159,16 @@ def test_a_published_version_needs_no_look_into_the_out_folder(
     assert plan.published is not None
     assert plan.published.version == "1.0"
     assert not plan.is_there
+
+
+def test_a_required_target_that_is_not_built(tmp_path: Path, checkpoint: Path) -> None:
+    gates = GateBounds(required_targets=(TARGET, "cpu-x86_64-avx512-f32"))
+    with pytest.raises(UsageError) as caught:
+        planner(tmp_path).plan(entry_of(checkpoint, gates=gates))
+    assert str(caught.value) == (
+        "models.toml: [[model]] 1 (one): gates: required-targets: expected targets that the model "
+        f"builds ({TARGET}), found 'cpu-x86_64-avx512-f32'; did you mean {TARGET}?"
+    )
 
 
 def test_two_entries_that_come_to_one_version(tmp_path: Path, checkpoint: Path) -> None:
