@@ -177,10 +177,12 @@ def _described(outcome: Outcome, found: Found) -> Outcome:
 
 
 def _message(plan: ModelPlan, settings: JobSettings) -> str:
-    """Why nothing was built, or "" where something was."""
+    """Why nothing was built, or why something was although the registry has it; else ""."""
     if plan.published is not None:
         signed = "; signed now" if plan.published.lacks_signature else ""
         return f"the registry has {plan.title} with the same inputs{signed}"
+    if plan.is_damaged:
+        return f"the registry lacked files of {plan.title}; pushed again"
     if plan.is_there:
         return f"{plan.out} was built from the same inputs before" + (
             "" if settings.registry is None else "; pushed now"

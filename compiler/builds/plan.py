@@ -16,7 +16,7 @@ from infinity_v3.compiler.builds.build_key import (
     version_of,
 )
 from infinity_v3.compiler.builds.entry import ModelEntry
-from infinity_v3.compiler.builds.published import PublishedBuild, find_published
+from infinity_v3.compiler.builds.published import Published, PublishedBuild, find_published
 from infinity_v3.compiler.builds.sources import SourceState, read_source
 from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.inspection import read_records
@@ -34,6 +34,7 @@ class ModelPlan:
         out: where the artifact is or will be.
         published: the registry has this very version; all that may be left is to sign it.
         elsewhere: another version of the registry with the same inputs, to be pulled.
+        is_damaged: the registry has this very version with files missing; it is pushed again.
         is_there: `out` holds an artifact of the same inputs, from a run that did not end.
     """
 
@@ -45,6 +46,7 @@ class ModelPlan:
     published: PublishedBuild | None
     elsewhere: str | None
     is_there: bool
+    is_damaged: bool = False
 
     @property
     def title(self) -> str:
@@ -85,19 +87,19 @@ class Planner:
         version = version_of(entry, key)
         self._check_unique(entry, version)
         out = (self._out / entry.name / version).absolute()
-        published = elsewhere = None
+        found = Published()
         if self._registry is not None:
             found = find_published(self._registry, entry.name, version, key, self._signer)
-            published, elsewhere = found.same, found.elsewhere
         return ModelPlan(
             entry=entry,
             version=version,
             key=key,
             source=source,
             out=out,
-            published=published,
-            elsewhere=elsewhere,
-            is_there=published is None and _is_there(out, key),
+            published=found.same,
+            elsewhere=found.elsewhere,
+            is_there=found.same is None and _is_there(out, key),
+            is_damaged=found.is_damaged,
         )
 
     def _kernel_digest(self, target: CpuTarget) -> str:

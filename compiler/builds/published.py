@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Manifest
+from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.records import VersionRecord
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.artifacts.registry.signing import Signer, version_message
@@ -35,10 +36,13 @@ class Published:
     Attributes:
         same: the version that is asked for, built from the same inputs.
         elsewhere: another version that was built from them.
+        is_damaged: the version that is asked for was built from them, but files of it are absent or
+            of another size; pushing it again mends it.
     """
 
     same: PublishedBuild | None = None
     elsewhere: str | None = None
+    is_damaged: bool = False
 
 
 def find_published(
@@ -52,9 +56,13 @@ def find_published(
     """
     records = registry.versions(name)
     if version in records:
-        return Published(same=_same(registry, name, version, records[version], key, signer))
+        same = _same(registry, name, version, records[version], key, signer)
+        is_whole = _is_whole(registry, same.manifest)
+        return Published(same=same) if is_whole else Published(is_damaged=True)
     for other, record in reversed(records.items()):
-        if key_of_build(_build_json(registry, record)) == key:
+        if key_of_build(_build_json(registry, record)) == key and _is_whole(
+            registry, registry.manifest(record.id)
+        ):
             return Published(elsewhere=other)
     return Published()
 
@@ -84,6 +92,12 @@ def _same(
         lacks_signature=signer is not None
         and not _is_signed(registry, name, version, record.id, signer),
     )
+
+
+def _is_whole(registry: Registry, manifest: Manifest) -> bool:
+    """Ask for the sizes only; digests are what `registry fsck` compares."""
+    sizes = {entry.sha256: entry.num_bytes for entry in manifest.files}
+    return all(registry.storage.size(paths.blob(sha)) == size for sha, size in sizes.items())
 
 
 def _is_signed(registry: Registry, name: str, version: str, identity: str, signer: Signer) -> bool:

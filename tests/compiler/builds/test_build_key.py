@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from build_plans import TARGET, make_entry
-from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.decision import DecisionProtocol
+from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.manifest import Kind, PoolingMode
 from infinity_v3.compiler.builds.build_key import (
     ToolState,

@@ -106,6 +106,21 @@ def test_what_lies_there_is_only_pushed(plan: ModelPlan) -> None:
     assert outcome.message == f"{plan.out} was built from the same inputs before; pushed now"
 
 
+@pytest.mark.parametrize(
+    ("is_there", "expected", "result"),
+    [(True, ["push"], Result.SKIPPED), (False, ["compile", "push"], Result.BUILT)],
+)
+def test_what_the_registry_has_damaged_is_pushed_again(
+    plan: ModelPlan, is_there: bool, expected: list[str], result: Result
+) -> None:
+    if is_there:
+        write_built(plan.out)
+    damaged = replace(plan, is_there=is_there, is_damaged=True)
+    steps, outcome = drive(damaged, PUSHING, building(plan))
+    assert (steps, outcome.result) == (expected, result)
+    assert outcome.message == "the registry lacked files of one==1.0; pushed again"
+
+
 def test_another_version_of_the_same_inputs_is_pulled(plan: ModelPlan) -> None:
     steps, outcome = drive(replace(plan, elsewhere="0.9"), PUSHING, building(plan))
     assert (steps, outcome.result) == (["pull", "push"], Result.SKIPPED)

@@ -95,6 +95,33 @@ def test_a_version_that_is_not_signed_by_this_key(registry: Registry, tmp_path: 
     assert lacks_signature(signer)
 
 
+@pytest.mark.parametrize("damage", ["absent", "cut"])
+def test_a_version_whose_blobs_are_damaged_is_made_again(
+    registry: Registry, tmp_path: Path, checkpoint: Path, damage: str
+) -> None:
+    key = plan_of(tmp_path, checkpoint).key
+    push(registry, tmp_path, "1.0", key)
+    push(registry, tmp_path, "0.9", key)
+    assert find_published(registry, "one", "1.1", key).elsewhere is not None
+    largest = max(
+        registry.manifest(registry.version_record("one", "1.0").id).files,
+        key=lambda file: file.num_bytes,
+    )
+    path = paths.blob(largest.sha256)
+    if damage == "absent":
+        registry.storage.delete(path)
+    else:
+        registry.storage.replace(path, b"")
+    plan = plan_of(tmp_path, checkpoint, registry)
+    assert (plan.published, plan.elsewhere, plan.is_damaged) == (None, None, True)
+    assert find_published(registry, "one", "1.1", key).elsewhere is None
+    # Pushed again it is whole.
+    push(registry, tmp_path / "again", "1.0", key)
+    plan = plan_of(tmp_path, checkpoint, registry)
+    assert plan.published is not None
+    assert not plan.is_damaged
+
+
 def test_another_version_of_the_same_inputs_newest_first(
     registry: Registry, tmp_path: Path
 ) -> None:
