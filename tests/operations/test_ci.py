@@ -1,7 +1,9 @@
 """The pipelines and their page: valid files whose commands our own parser accepts."""
 
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ import click
 import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
+from infinity_v3.artifacts.errors import InfinityError
 from infinity_v3.compiler.builds.build_file import BUILD_KEYS, model_keys, read_build_file
 from infinity_v3.compiler.builds.command import build
 from infinity_v3.compiler.cli import cli
+from infinity_v3.compiler.gates.policy import read_policy
+from infinity_v3.compiler.registry.init import POLICY
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "ci.md"
@@ -86,6 +91,10 @@ def commands(script: str) -> Iterator[list[str]]:
 
 def page_scripts() -> list[str]:
     return [found["text"] for found in FENCE.finditer(PAGE.read_text()) if not found["language"]]
+
+
+def page_tables() -> list[str]:
+    return [f["text"] for f in FENCE.finditer(PAGE.read_text()) if f["language"] == "toml"]
 
 
 def github_scripts() -> list[str]:
@@ -231,12 +240,38 @@ def _commands_of(job: Thing) -> Iterator[list[str]]:
 
 
 def test_the_build_file_of_the_page_is_one(tmp_path: Path) -> None:
-    (text,) = (f["text"] for f in FENCE.finditer(PAGE.read_text()) if f["language"] == "toml")
     path = tmp_path / "models.toml"
-    path.write_text(text)
+    path.write_text(page_tables()[0])
     file = read_build_file(path)
     assert [entry.name for entry in file.models] == ["minilm", "reranker"]
     assert file.models[1].expected_files.keys() == {"model.safetensors"}
+
+
+def test_the_page_gives_every_channel_of_its_commands_a_section() -> None:
+    _, section = page_tables()
+    policy = read_policy((POLICY + section).encode())
+    words = [words for words in all_commands() if words[:2] == ["registry", "promote"]]
+    channels = {words[words.index("--to") + 1] for words in words}
+    assert channels == {"staging", "prod"}
+    for channel in channels:
+        policy.of(channel)
+    with pytest.raises(InfinityError):
+        read_policy(POLICY.encode()).of("staging")
+
+
+def test_golden_requests_are_put_into_a_fresh_registry(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "promotion.md").read_text()
+    (command,) = re.findall(r"^\$ (.*/golden/.*)$", page, re.MULTILINE)
+    (tmp_path / "my-model.jsonl").write_text("{}\n")
+    env = {**os.environ, "INFINITY_REGISTRY": str(tmp_path / "registry")}
+    subprocess.run(["/bin/sh", "-ec", command], cwd=tmp_path, env=env, check=True)
+    assert (tmp_path / "registry" / "golden" / "my-model.jsonl").read_text() == "{}\n"
+
+
+def test_pages_pin_one_revision_of_a_checkpoint() -> None:
+    pages = (ROOT / "docs").rglob("*.md")
+    found = {one for page in pages for one in re.findall(r"\bc9745ed1[0-9a-f]*", page.read_text())}
+    assert len(found) == 1
 
 
 def test_the_page_names_every_key_and_option() -> None:
