@@ -65,7 +65,8 @@ class ArtifactWriter:
         """Reserve the output.
 
         Raises:
-            UsageError: the output exists, or another process is writing to it.
+            UsageError: the output exists, lies in another artifact, or another process is writing
+                to it.
             RunFailedError: its directory cannot be written to.
         """
         try:
@@ -150,6 +151,7 @@ class ArtifactWriter:
             raise UsageError(f"{self._given}: expected the path of a new directory")
         if os.path.lexists(self._given):
             raise existing_output(self._given)
+        _check_outside(self._given)
         self._create_parents(self._given.absolute().parent)
         output = self._given.parent.resolve() / self._given.name
         self._output = output
@@ -193,6 +195,17 @@ class ArtifactWriter:
         """Tell a failure to fill the stage from one of the caller's own files."""
         names_stage = self._stage is not None and str(error.filename).startswith(str(self._stage))
         return error.errno in DISK_FULL or names_stage
+
+
+def _check_outside(output: Path) -> None:
+    """Refuse a place in an artifact: a file that its manifest does not list would spoil it."""
+    parent = output.parent.resolve()
+    for folder in (parent, *parent.parents):
+        if (folder / MANIFEST_FILE).exists():
+            raise UsageError(
+                f"{output}: lies in the artifact {folder}, which must hold its own files only; "
+                "choose a path outside it"
+            )
 
 
 def _documents(profile: Mapping[str, object], build: Mapping[str, object]) -> Mapping[str, bytes]:

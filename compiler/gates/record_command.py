@@ -76,7 +76,7 @@ def record_golden(  # one per option
     resolved = registry.resolve(parse_reference(reference))
     progress = progress_of(is_json=is_json)
     artifact = _pull(registry, resolved, cache or default_cache(), progress)
-    golden = _ask(artifact, asked, progress)
+    golden = _ask(artifact, asked, requests, progress)
     _write(out, write_golden(golden))
     progress.finish()
     document = {
@@ -93,7 +93,7 @@ def record_golden(  # one per option
 def _read(path: Path) -> tuple[Request, ...]:
     with os_errors_as_run_failed("read", path):
         data = path.read_bytes()
-    return read_requests(data, path.name)
+    return read_requests(data, str(path))
 
 
 def _pull(registry: Registry, resolved: Resolved, cache: Path, progress: Progress) -> Artifact:
@@ -104,7 +104,7 @@ def _pull(registry: Registry, resolved: Resolved, cache: Path, progress: Progres
 
 
 def _ask(
-    artifact: Artifact, asked: tuple[Request, ...], progress: Progress
+    artifact: Artifact, asked: tuple[Request, ...], path: Path, progress: Progress
 ) -> tuple[GoldenRequest, ...]:
     with (
         progress.stage("record answers", len(asked)) as stage,
@@ -112,16 +112,16 @@ def _ask(
     ):
         golden = []
         for request in asked:
-            golden.append(_golden(server, request))
+            golden.append(_golden(server, request, path))
             stage.advance()
     return tuple(golden)
 
 
-def _golden(server: AskedServer, request: Request) -> GoldenRequest:
+def _golden(server: AskedServer, request: Request, path: Path) -> GoldenRequest:
     answer = server.ask(request)
     if answer.problem:
         raise RefusedError(
-            f"line {request.line}, {request.path}: expected an answer to record, found "
+            f"{path}: line {request.line}: {request.path}: expected an answer to record, found "
             f"{answer.problem}; correct the request"
         )
     return GoldenRequest(request=request, response=answer.document)

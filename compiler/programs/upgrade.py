@@ -5,7 +5,8 @@ table of steps is empty; a release that changes the format adds the step from th
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from infinity_v3.artifacts.codec import decode_manifest
@@ -49,10 +50,11 @@ def upgrade_artifact(
         RunFailedError: a file cannot be read or written.
     """
     root = old.resolve()
-    document = _read(root)
-    pending = _path_of(document, root, steps)
-    tree = scan_tree(root)
-    with ArtifactWriter(new) as writer:
+    with _errors_name(root, root):
+        document = _read(root)
+        pending = _path_of(document, root, steps)
+        tree = scan_tree(root)
+    with ArtifactWriter(new) as writer, _errors_name(root, writer.stage):
         with progress.stage("copy"), os_errors_as_run_failed("copy", root):
             for path in sorted(tree.files):
                 (writer.stage / path).parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +70,15 @@ def upgrade_artifact(
                 build=_record(writer.stage / BUILD_FILE),
             )
     return open_artifact(artifact.path, digests=DigestPolicy.ALWAYS)
+
+
+@contextmanager
+def _errors_name(root: Path, folder: Path) -> Iterator[None]:
+    """Let what is refused in `folder`, the artifact or a copy of it, begin with its path."""
+    try:
+        yield
+    except RefusedError as error:
+        raise RefusedError(f"{root}: {str(error).removeprefix(f'{folder}: ')}") from error
 
 
 def _read(root: Path) -> JsonObject:

@@ -194,6 +194,20 @@ def test_leaving_without_commit_leaves_nothing(out: Path) -> None:
     assert left_beside(out) == []
 
 
+@pytest.mark.parametrize("place", ["x", "tokenizer/x", "new/folder/x"])
+def test_output_in_another_artifact_is_refused(
+    out: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    identity = publish_fake(out)
+    monkeypatch.chdir(out)
+    for output in (out / place, Path(place)):
+        with pytest.raises(UsageError) as caught, ArtifactWriter(output):
+            pass
+        assert str(caught.value).startswith(f"{output}: lies in the artifact {out}, which ")
+    assert open_artifact(out).artifact_id == identity
+    assert left_beside(out) == ["minilm"]
+
+
 def test_missing_parents_are_made_and_removed_on_failure(out: Path) -> None:
     deep = out / "a" / "b"
     with pytest.raises(StopError), ArtifactWriter(deep):

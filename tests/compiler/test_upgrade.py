@@ -110,21 +110,26 @@ def test_a_newer_format_names_the_release(old: Path, tmp_path: Path) -> None:
 
 
 def test_a_format_that_no_step_leads_from_is_refused(old: Path, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="no step leads from format 0 to 1 in this release"):
+    with pytest.raises(
+        RefusedError, match="no step leads from format 0 to 1 in this release"
+    ) as caught:
         upgrade_artifact(old, tmp_path / "new", SilentProgress())
+    assert str(caught.value).startswith(f"{old}: ")
 
 
 def test_a_damaged_artifact_is_refused(old: Path, tmp_path: Path) -> None:
     (old / "tokenizer" / "tokenizer.json").write_bytes(b'{"model":[]}')
-    with pytest.raises(RefusedError, match=r"tokenizer/tokenizer\.json: expected sha256"):
+    with pytest.raises(RefusedError, match=r"tokenizer/tokenizer\.json: expected sha256") as caught:
         upgraded(old, tmp_path / "new")
+    assert str(caught.value).startswith(f"{old}: tokenizer/")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
 
 
 def test_a_result_that_breaks_the_format_is_refused(old: Path, tmp_path: Path) -> None:
     rewrite(old, lambda document: document | {"task": "poetry"})
-    with pytest.raises(RefusedError, match="kind: expected one of embedding"):
+    with pytest.raises(RefusedError, match="kind: expected one of embedding") as caught:
         upgraded(old, tmp_path / "new")
+    assert str(caught.value).startswith(f"{old}: artifact.json: kind: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
 
 
@@ -139,8 +144,9 @@ def test_a_result_that_breaks_the_format_is_refused(old: Path, tmp_path: Path) -
 )
 def test_other_documents_are_refused(old: Path, tmp_path: Path, text: str, message: str) -> None:
     (old / "artifact.json").write_text(text)
-    with pytest.raises(RefusedError, match=message):
+    with pytest.raises(RefusedError, match=message) as caught:
         upgraded(old, tmp_path / "new")
+    assert str(caught.value).startswith(f"{old}: artifact.json: ")
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:

@@ -165,5 +165,8 @@ def test_a_request_that_is_not_answered_is_not_recorded(
         *("--requests", asked, "--out", out),
     )
     assert (result.returncode, result.stdout) == (3, "")
-    assert "error: line 2, /no: expected an answer to record, found status 404" in result.stderr
+    assert (
+        f"error: {asked}: line 2: /no: expected an answer to record, found status 404"
+        in result.stderr
+    )
     assert not out.exists()

@@ -1,6 +1,9 @@
 """Files of golden requests, and when two answers agree."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +76,21 @@ def test_requests_are_refused_by_line_and_key(line: str, sentence: str) -> None:
     data = f'{{"path": "/a", "body": 1}}\n{line}\n'.encode()
     with pytest.raises(RefusedError, match=re.escape(f"asked.jsonl: line 2: {sentence}")):
         read_requests(data, "asked.jsonl")
+
+
+def test_a_refused_request_names_its_file(tmp_path: Path) -> None:
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('{"path": "/a"}\n')
+    program = (sys.executable, "-m", "infinity_v3.compiler.cli", "registry", "record-golden")
+    done = subprocess.run(
+        [*program, "one", "--requests", asked, "--out", tmp_path / "out.jsonl"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == f"error: {asked}: line 1: body: missing key"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \n"])
