@@ -4,14 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from infinity_v3.artifacts.errors import InfinityError, RefusedError
+from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedError
+from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.pull_cache import pull_into_cache
 from infinity_v3.artifacts.registry.reference import Reference
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.artifacts.registry.resolve import Resolved
 
 MAX_WAIT_S = 60.0
-"""Between two looks at a registry that does not answer, unless the interval is longer."""
+"""Between two looks at a registry that cannot be read, unless the interval is longer."""
 
 OpenRegistry = Callable[[], Registry]
 
@@ -88,7 +89,8 @@ class ChannelFollower:
         try:
             found = self._artifact()
         except InfinityError as error:
-            return self._note_trouble(Trouble(error=str(error), exit_code=error.exit_code))
+            reason = self._reason_of(error)
+            return self._note_trouble(Trouble(error=str(reason), exit_code=reason.exit_code))
         is_news = found != self._told or self._trouble is not None
         self._told, self._trouble, self.wait_s = found, None, self._interval_s
         return found if is_news else None
@@ -106,8 +108,28 @@ class ChannelFollower:
             return told
         return cached(registry, registry.resolve(reference), self._cache)
 
+    def _reason_of(self, error: InfinityError) -> InfinityError:
+        """A registry whose place is empty looks like a damaged one, and is only away."""
+        if self._registry is None or not isinstance(error, RefusedError):
+            return error
+        storage = self._registry.storage
+        try:
+            is_there = storage.size(paths.MARKER) is not None
+        except InfinityError as outage:
+            return outage
+        return error if is_there else _absence(storage.location)
+
     def _note_trouble(self, trouble: Trouble) -> Trouble | None:
+        """What must not be used is looked at as often as before: it can be mended at any time."""
         is_news = self._trouble is None or trouble.error != self._trouble.error
         self._trouble = trouble
-        self.wait_s = max(self._interval_s, min(self.wait_s * 2, MAX_WAIT_S))
+        is_outage = trouble.exit_code == RunFailedError.exit_code
+        longer_s = min(self.wait_s * 2, MAX_WAIT_S) if is_outage else self._interval_s
+        self.wait_s = max(self._interval_s, longer_s)
         return trouble if is_news else None
+
+
+def _absence(location: str) -> RunFailedError:
+    return RunFailedError(
+        f"{location}: expected a registry with {paths.MARKER}, found none: is the place mounted?"
+    )

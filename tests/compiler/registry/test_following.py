@@ -98,9 +98,44 @@ def test_damage_is_told_until_it_is_mended(registry: LocalRegistry, tmp_path: Pa
     trouble = follower.look()
     assert isinstance(trouble, Trouble)
     assert trouble.exit_code == 3
-    assert follower.look() is None
+    for _ in range(3):
+        assert follower.look() is None
+        assert follower.wait_s == INTERVAL_S
     record.write_bytes(content)
     assert told(follower) == ("2", 4)
+
+
+def test_a_refusal_after_an_outage_is_looked_at_as_often_as_ever(
+    registry: LocalRegistry, tmp_path: Path
+) -> None:
+    follower = follower_of(registry, tmp_path / "cache")
+    told(follower)
+    away = registry.root.rename(tmp_path / "away")
+    for _ in range(3):
+        follower.look()
+    assert follower.wait_s > INTERVAL_S
+    away.rename(registry.root)
+    (registry.root / "names" / NAME / "channels" / "prod.json").write_bytes(b"{}")
+    trouble = follower.look()
+    assert isinstance(trouble, Trouble)
+    assert trouble.exit_code == 3
+    assert follower.wait_s == INTERVAL_S
+
+
+def test_a_registry_that_is_not_there_is_away(registry: LocalRegistry, tmp_path: Path) -> None:
+    follower = follower_of(registry, tmp_path / "cache")
+    told(follower)
+    away = registry.root.rename(tmp_path / "away")
+    registry.root.mkdir()
+    trouble = follower.look()
+    assert isinstance(trouble, Trouble)
+    assert trouble.exit_code == 1
+    assert trouble.error.endswith("registry.json, found none: is the place mounted?")
+    assert follower.wait_s == 2 * INTERVAL_S
+    registry.root.rmdir()
+    assert follower.look() is None
+    away.rename(registry.root)
+    assert told(follower) == ("1", 3)
 
 
 def test_a_channel_that_never_was(registry: LocalRegistry, tmp_path: Path) -> None:
