@@ -41,13 +41,25 @@ class Trouble:
     exit_code: int
 
 
-def cached(registry: Registry, resolved: Resolved, cache: Path) -> CachedArtifact:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Whoever follows lives; `next_within_s`: the next word comes that soon, if all is well."""
+
+    next_within_s: float
+
+
+def cached(
+    registry: Registry,
+    resolved: Resolved,
+    cache: Path,
+    advance: Callable[[int], None] = lambda _: None,
+) -> CachedArtifact:
     """Have an artifact in the cache.
 
     Raises:
         InfinityError: it cannot be had, or nobody who is trusted has signed it.
     """
-    path = pull_into_cache(registry, resolved, cache)
+    path = pull_into_cache(registry, resolved, cache, advance=advance)
     return CachedArtifact(
         id=resolved.id,
         name=resolved.name,
@@ -66,15 +78,23 @@ class ChannelFollower:
         reference: names a channel.
         cache: where artifacts are pulled to.
         interval_s: seconds between two looks while all is well.
+        advance: called before a pull, with 0, and then with bytes as they are pulled.
     """
 
     def __init__(
-        self, open_registry: OpenRegistry, reference: Reference, cache: Path, interval_s: float
+        self,
+        open_registry: OpenRegistry,
+        reference: Reference,
+        cache: Path,
+        interval_s: float,
+        *,
+        advance: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._open = open_registry
         self._reference = reference
         self._cache = cache
         self._interval_s = interval_s
+        self._advance = advance
         self._registry: Registry | None = None
         self._told: CachedArtifact | None = None
         self._trouble: Trouble | None = None
@@ -106,7 +126,9 @@ class ChannelFollower:
         told, state = self._told, registry.channel(reference.name, reference.channel)
         if told is not None and state.event is not None and state.event.seq == told.event:
             return told
-        return cached(registry, registry.resolve(reference), self._cache)
+        resolved = registry.resolve(reference)
+        self._advance(0)
+        return cached(registry, resolved, self._cache, self._advance)
 
     def _reason_of(self, error: InfinityError) -> InfinityError:
         """A registry whose place is empty looks like a damaged one, and is only away."""
@@ -117,7 +139,7 @@ class ChannelFollower:
             is_there = storage.size(paths.MARKER) is not None
         except InfinityError as outage:
             return outage
-        return error if is_there else _absence(storage.location)
+        return error if is_there else absence(storage.location)
 
     def _note_trouble(self, trouble: Trouble) -> Trouble | None:
         """What must not be used is looked at as often as before: it can be mended at any time."""
@@ -129,7 +151,8 @@ class ChannelFollower:
         return trouble if is_news else None
 
 
-def _absence(location: str) -> RunFailedError:
+def absence(location: str) -> RunFailedError:
+    """The place of a registry is empty: what was followed there is out of reach, not damaged."""
     return RunFailedError(
         f"{location}: expected a registry with {paths.MARKER}, found none: is the place mounted?"
     )
