@@ -313,6 +313,8 @@ def test_a_follower_that_hangs_does_not_keep_its_server(versions: Versions, tmp_
     with ServerProcess(f"{NAME}:prod", *versions.options(tmp_path / "cache")) as server:
         (follower,) = descendants(server.pid)
         os.kill(follower, signal.SIGSTOP)
+        status = Path(f"/proc/{follower}/status")
+        wait_until("the stop of the follower", lambda: "T (stopped)" in status.read_text())
         assert server.stop() == 0
         assert "infinity-compile is killed: it did not stop in 1 s" in server.log
         wait_until("the end of the follower", lambda: not Path(f"/proc/{follower}").exists())
