@@ -6,10 +6,13 @@ Knows nothing of engines or tokenizers.
 from dataclasses import dataclass
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.layout import PROFILE_FILE
 from infinity_v3.artifacts.manifest import Manifest, Target
 from infinity_v3.artifacts.profile import TargetProfile
 
 DEFAULT_MAX_BATCH_TOKENS = 16384
+MIN_FILL_TOKENS = 64
+"""Nothing smaller is measured, and batches of less would be slow."""
 DEFAULT_FILL_TOKENS = 4096
 """Batches on CPU gain nothing beyond this, and whoever comes next would wait longer."""
 
@@ -66,9 +69,10 @@ def resolve_sizes(
     wanted = settings.max_sequence_length or stored
     if max_batch_tokens < wanted:
         notes.append(_shorten(wanted, max_batch_tokens, settings))
-    fill_tokens = measured.fill_tokens or DEFAULT_FILL_TOKENS
+    longest = min(wanted, max_batch_tokens)
+    fill_tokens = _take_fill_tokens(measured, target, longest, notes)
     return BatchSizes(
-        max_input_tokens=min(wanted, max_batch_tokens),
+        max_input_tokens=longest,
         max_batch_tokens=max_batch_tokens,
         fill_tokens=min(fill_tokens, max_batch_tokens),
         notes=tuple(notes),
@@ -115,6 +119,23 @@ def _resolve_batch_tokens(target: Target, settings: SizeSettings, notes: list[st
             f"what target {target.name} was compiled for"
         )
     return wanted
+
+
+def _take_fill_tokens(
+    measured: TargetProfile, target: Target, longest: int, notes: list[str]
+) -> int:
+    """Take what was measured only where it is sensible: no id and no signature covers it."""
+    least, most = min(MIN_FILL_TOKENS, longest), target.limits.max_tokens
+    fill_tokens = measured.fill_tokens
+    if fill_tokens is None:
+        return DEFAULT_FILL_TOKENS
+    if not least <= fill_tokens <= most:
+        notes.append(
+            f"batches are filled to the default of {DEFAULT_FILL_TOKENS} tokens, as the "
+            f"{fill_tokens} of {PROFILE_FILE} are not between {least} and {most}"
+        )
+        return DEFAULT_FILL_TOKENS
+    return fill_tokens
 
 
 def _check_sequence_length(wanted: int | None, stored: int, max_batch_tokens: int) -> None:

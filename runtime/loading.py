@@ -29,6 +29,7 @@ from infinity_v3.runtime.engine import (
     EngineSettings,
     load_engine,
 )
+from infinity_v3.runtime.engines.spinning import check_spin_count
 from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.late_interaction import SIDE_PROMPTS
 from infinity_v3.runtime.model_info import ModelInfo
@@ -114,12 +115,13 @@ def load_model(
     output = resolve_output(manifest, settings.pooling)
     prompts = _resolve_prompts(manifest, settings)
     placement = place(settings.num_replicas, settings.num_threads, measured)
+    spin_count, spin_notes = check_spin_count(measured.spin_count)
     timer = PhaseTimer()
     with timer.phase("load"):
         engine_settings = EngineSettings(
             num_threads=placement.num_threads,
             num_replicas=placement.num_replicas,
-            spin_count=measured.spin_count,
+            spin_count=spin_count,
         )
         engine, tokenizer = _open(artifact, target, sizes, engine_settings, engine_loader)
         try:
@@ -139,7 +141,7 @@ def load_model(
         heads=manifest.heads,
         replica_cpus=placement.cpus,
         measured_tokens_per_s=measured.tokens_per_s,
-        notes=(*sizes.notes, *output.notes, *placement.notes),
+        notes=(*sizes.notes, *output.notes, *placement.notes, *spin_notes),
         seconds=timer.seconds,
     )
 

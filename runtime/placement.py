@@ -50,19 +50,24 @@ def place(
     """
     available = os.sched_getaffinity(0)
     best = measured.num_replicas or 1
-    fits = best == 1 or best * (measured.num_threads or 1) <= len(available)
+    fits = best * (measured.num_threads or 1) <= len(available)
     is_open = num_replicas is None and num_threads is None
     replicas = num_replicas or (best if is_open and fits else 1)
     taken = measured.num_threads if fits and replicas == best else None
     threads = num_threads or taken or max(1, len(available) // replicas)
     if replicas > 1:
         return Placement(num_threads=threads, cpus=_share_out(replicas, threads, available))
-    gives_way = is_open and not fits
+    gives_way = not fits and num_threads is None and (is_open or best == 1)
     notes = (_too_few_cpus(measured, len(available)),) if gives_way else ()
     return Placement(num_threads=threads, notes=notes)
 
 
 def _too_few_cpus(measured: TargetProfile, num_cpus: int) -> str:
+    if (measured.num_replicas or 1) == 1:
+        return (
+            f"all CPUs are used, as the {measured.num_threads} threads that were measured need "
+            f"more than the {num_cpus} CPUs of this process"
+        )
     return (
         f"one replica, as the {measured.num_replicas} of {measured.num_threads} threads that were "
         f"measured need more than the {num_cpus} CPUs of this process"

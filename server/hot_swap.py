@@ -107,7 +107,9 @@ class HotSwap:
         return origin
 
     def _origin_of(self, pulled: PulledArtifact) -> RegistryOrigin:
-        return RegistryOrigin.of(pulled, self._origin.reference, is_watched=True)
+        before = self._origin
+        origin = RegistryOrigin.of(pulled, before.reference, is_watched=True)
+        return replace(origin, trouble=before.trouble)
 
     def _show(self, origin: RegistryOrigin) -> None:
         context = self._context

@@ -30,6 +30,7 @@ class _Line(msgspec.Struct, kw_only=True):
     channel: str | None = None
     event: int | None = None
     path: str | None = None
+    next_within_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,14 @@ class FollowTrouble:
     is_refusal: bool
 
 
-FollowNews = PulledArtifact | FollowTrouble
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowBeat:
+    """The child lives and the registry answers, or refuses to; the next news come within a time."""
+
+    next_within_s: float
+
+
+FollowNews = PulledArtifact | FollowTrouble | FollowBeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +164,8 @@ def _read(text: str) -> FollowNews | None:
         return None
     if line.error is not None:
         return FollowTrouble(sentence=line.error, is_refusal=line.exit_code == 3)
+    if line.next_within_s is not None:
+        return FollowBeat(next_within_s=line.next_within_s)
     if line.id is None or line.name is None or line.path is None:
         return None
     return PulledArtifact(

@@ -20,6 +20,8 @@ from infinity_v3.artifacts.errors import InfinityError, RefusedError, RunFailedE
 _log = logging.getLogger("infinity_v3")
 _ERRORS: Mapping[int, type[InfinityError]] = {2: UsageError, 3: RefusedError}
 _CLEAN_UP_S = 10.0
+_LET_GO_S = 1.0
+"""For who ends with us: it makes nothing of its own, and hangs where a registry does."""
 _KEPT_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_.*|TZ|TMPDIR|XDG_CACHE_HOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"
     r"HF_(TOKEN|HOME|HUB_.*|ENDPOINT)|(HTTP|HTTPS|NO|ALL)_PROXY|(http|https|no|all)_proxy|SSL_CERT_(FILE|DIR)|"
@@ -71,6 +73,7 @@ class ToolEnd:
 class _Running:
     process: "subprocess.Popen[str]"
     has_ended: threading.Event
+    clean_up_s: float
 
 
 class Tool:
@@ -124,12 +127,12 @@ class Tool:
                 one.process.terminate()
         for one in running:
             try:
-                one.process.wait(_CLEAN_UP_S)
+                one.process.wait(one.clean_up_s)
             except subprocess.TimeoutExpired:
-                _log.warning("infinity-compile is killed: it did not stop in %g s", _CLEAN_UP_S)
+                _log.warning("infinity-compile is killed: it did not stop in %g s", one.clean_up_s)
             # What it has started may hold its output open, and `run` waits for the end of that.
             _kill_family(one.process)
-            one.has_ended.wait()
+            one.has_ended.wait(one.clean_up_s)
 
     @contextmanager
     def _started(
@@ -165,7 +168,11 @@ class Tool:
                 )
             except OSError as error:
                 raise RunFailedError(f"infinity-compile cannot be started: {error}") from None
-            one = _Running(process=process, has_ended=threading.Event())
+            one = _Running(
+                process=process,
+                has_ended=threading.Event(),
+                clean_up_s=_LET_GO_S if ends_with_us else _CLEAN_UP_S,
+            )
             self._running.append(one)
             return one
 

@@ -8,13 +8,14 @@ import select
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TextIO
 
 import click
 
-from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.errors import RefusedError, UsageError
+from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.reference import Reference, parse_reference
 from infinity_v3.artifacts.registry.registry import Registry
 from infinity_v3.artifacts.registry.seen_events import SeenEvents
@@ -22,16 +23,24 @@ from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.registry.following import (
     CachedArtifact,
     ChannelFollower,
+    Heartbeat,
     Trouble,
+    absence,
     cached,
 )
 from infinity_v3.compiler.registry.keys import trusted_keys_option, verifier_of
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_options
 
 DEFAULT_INTERVAL_S = 10.0
+_LOOK_S = 30.0
+"""A look, and the wait before it, may take that long."""
+_FILE_S = 600.0
+"""A file may be pulled, or an artifact in the cache be verified, for that long."""
 _Command = Callable[..., None]
 Sleep = Callable[[float], bool]
 """Waits so many seconds; False = nobody wants to know any more."""
+Beat = Callable[[float], None]
+"""Says that this process lives, and within how many seconds it says so again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,20 @@ class CacheOrder:
         verifier = verifier_of(self.keys)
         seen = None if verifier is None else SeenEvents(self.cache)
         return self.place.open(verifier=verifier, seen=seen)
+
+    def open_present(self) -> Registry:
+        """The same, but a place without a registry is taken for one that is away.
+
+        Raises:
+            InfinityError: as for `open_registry`; RunFailedError where there is none.
+        """
+        try:
+            return self.open_registry()
+        except RefusedError:
+            storage = self.place.storage()
+            if storage.size(paths.MARKER) is None:
+                raise absence(storage.location) from None
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +166,8 @@ def rhythm_options(command: _Command) -> _Command:
     @click.option(
         "--until-eof",
         is_flag=True,
-        help="End when standard input ends, as with the process behind it.",
+        help="End when standard input ends, as with the process behind it. With --json a "
+        "line after each look tells that process that this one lives.",
     )
     @wraps(command)
     def with_rhythm(interval_s: float, until_eof: bool, **given: object) -> None:
@@ -183,21 +207,49 @@ def follow(
     an object.
     """
     order = CacheOrder(place=place, reference=parse_reference(reference), cache=cache, keys=keys)
-    follower = ChannelFollower(order.open_registry, order.reference, order.cache, rhythm.interval_s)
     # What is written to sys.stdout appears when a command has ended, and this one does not.
     output = sys.__stdout__ or sys.stdout
-    run_follow(follower, output, _until_eof if rhythm.until_eof else _sleep, is_json=is_json)
+    beat = partial(_beat, output) if is_json and rhythm.until_eof else _silent
+    follower = ChannelFollower(
+        order.open_present,
+        order.reference,
+        order.cache,
+        rhythm.interval_s,
+        advance=lambda _: beat(_FILE_S),
+    )
+    sleep = _until_eof if rhythm.until_eof else _sleep
+    run_follow(follower, output, sleep, is_json=is_json, beat=beat)
 
 
-def run_follow(follower: ChannelFollower, output: TextIO, sleep: Sleep, *, is_json: bool) -> None:
-    """Print a line for each change of a channel until nobody wants to know."""
+def _silent(_: float) -> None:
+    pass
+
+
+def run_follow(
+    follower: ChannelFollower, output: TextIO, sleep: Sleep, *, is_json: bool, beat: Beat = _silent
+) -> None:
+    """Print a line for each change of a channel until nobody wants to know.
+
+    Args:
+        follower: of the channel.
+        output: flushed after each line.
+        sleep: between two looks.
+        is_json: each line is an object.
+        beat: called after each look with the seconds within which the next one has ended.
+    """
     is_wanted = True
     while is_wanted:
         news = follower.look()
         if news is not None:
             output.write(_line(news, is_json=is_json))
             output.flush()
+        beat(max(3 * follower.wait_s, _LOOK_S))
         is_wanted = sleep(follower.wait_s)
+
+
+def _beat(output: TextIO, next_within_s: float) -> None:
+    output.write(json.dumps(asdict(Heartbeat(next_within_s=next_within_s))) + "\n")
+    output.flush()
 
 
 def _sleep(seconds: float) -> bool:

@@ -12,6 +12,24 @@ DEFAULT_SPIN_COUNT = 3_000
 """Some ten microseconds: longer than the gap between two regions, far shorter than that between two
 calls. Calls take no longer than with the library's 300,000; see docs/performance.md."""
 
+MAX_SPIN_COUNT = 300_000
+"""The library's own, which is the largest that is measured."""
+
+
+def check_spin_count(measured: int | None) -> tuple[int | None, tuple[str, ...]]:
+    """Take a measured count unless it would let threads spin through everything.
+
+    Returns:
+        The count or None for the default, and a sentence where the measured one gave way.
+    """
+    if measured is None or measured <= MAX_SPIN_COUNT:
+        return measured, ()
+    note = (
+        f"idle threads spin {DEFAULT_SPIN_COUNT} times, the default, as the {measured} that were "
+        f"measured are more than {MAX_SPIN_COUNT}"
+    )
+    return None, (note,)
+
 
 def limit_spinning(spin_count: int | None, environ: MutableMapping[str, str]) -> None:
     """Set the count, unless the user decides; the library reads it once, when it is loaded.

@@ -200,12 +200,14 @@ def test_a_registry_that_is_away_stops_nothing(
     failed = swaps(client, "failed")
     root.rename(away)
     wait_until("a word about it", lambda: info(client)["registry"]["error"] is not None)
+    assert "is the place mounted?" in info(client)["registry"]["error"]
     assert len(vectors_of(client)) > 0
     away.rename(root)
     move(versions, client, "1")
     assert info(client)["registry"]["error"] is None
     assert server.log.count("trying again") <= 3
-    assert swaps(client, "failed") >= failed
+    assert server.log.count(f"channel {NAME}:prod: can be followed again") >= 1
+    assert swaps(client, "failed") == failed
 
 
 def push_broken(versions: Versions, folder: Path) -> None:
@@ -304,6 +306,17 @@ def test_sigterm_in_the_middle_of_swaps_loses_nothing(versions: Versions, tmp_pa
             versions.registry.move(NAME, "2")
             assert server.stop() == 0
         assert_only_turned_away(load)
+        wait_until("the end of the follower", lambda: not Path(f"/proc/{follower}").exists())
+
+
+def test_a_follower_that_hangs_does_not_keep_its_server(versions: Versions, tmp_path: Path) -> None:
+    with ServerProcess(f"{NAME}:prod", *versions.options(tmp_path / "cache")) as server:
+        (follower,) = descendants(server.pid)
+        os.kill(follower, signal.SIGSTOP)
+        status = Path(f"/proc/{follower}/status")
+        wait_until("the stop of the follower", lambda: "T (stopped)" in status.read_text())
+        assert server.stop() == 0
+        assert "infinity-compile is killed: it did not stop in 1 s" in server.log
         wait_until("the end of the follower", lambda: not Path(f"/proc/{follower}").exists())
 
 

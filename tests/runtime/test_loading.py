@@ -293,17 +293,54 @@ def test_sizes_in_force(
 
 def test_the_profile_decides_what_was_left_open(artifact: Artifact) -> None:
     name = make_target().name
-    facts = TargetProfile(fill_tokens=777, num_threads=3, tokens_per_s=1234.5)
+    facts = TargetProfile(fill_tokens=777, num_threads=1, tokens_per_s=1234.5)
     write_profile(artifact.path, Profile(targets={name: facts, "other": TargetProfile()}))
     loader = Loader(FakeEngine(outputs=OUTPUTS))
     model = load_model(artifact, make_target(), LoadSettings(), engine_loader=loader)
     assert (model.info.fill_tokens, model.measured_tokens_per_s) == (777, 1234.5)
-    assert loader.settings == EngineSettings(num_threads=3)
+    assert loader.settings == EngineSettings(num_threads=1)
     small = LoadSettings(sizes=SizeSettings(max_batch_tokens=100), num_threads=5)
     loader = Loader(FakeEngine(outputs=OUTPUTS))
     model = load_model(artifact, make_target(), small, engine_loader=loader)
     assert model.info.fill_tokens == 100
     assert loader.settings == EngineSettings(num_threads=5)
+
+
+@pytest.mark.parametrize(
+    ("facts", "fragment"),
+    [
+        (TargetProfile(fill_tokens=1), "as the 1 of profile.json are not between 64 and 16384"),
+        (TargetProfile(fill_tokens=63), "as the 63 of profile.json"),
+        (TargetProfile(fill_tokens=16385), "as the 16385 of profile.json"),
+        (TargetProfile(num_threads=2000), "as the 2000 threads that were measured"),
+        (TargetProfile(num_threads=2000, num_replicas=2), "as the 2 of 2000 threads"),
+        (TargetProfile(spin_count=300_001), "as the 300001 that were measured"),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_not_taken(
+    artifact: Artifact, facts: TargetProfile, fragment: str
+) -> None:
+    """Whoever may write a profile must not be able to make a server slow."""
+
+    def loaded() -> tuple[LoadedModel, EngineSettings | None]:
+        loader = Loader(FakeEngine(outputs=OUTPUTS))
+        model = load_model(artifact, make_target(), LoadSettings(), engine_loader=loader)
+        return model, loader.settings
+
+    default, settings = loaded()
+    write_profile(artifact.path, Profile(targets={make_target().name: facts}))
+    model, found = loaded()
+    assert (model.info, found) == (default.info, settings)
+    (note,) = model.notes
+    assert fragment in note
+
+
+@pytest.mark.parametrize("fill_tokens", [64, 16384])
+def test_whatever_can_be_measured_is_taken(artifact: Artifact, fill_tokens: int) -> None:
+    facts = TargetProfile(fill_tokens=fill_tokens, spin_count=300_000)
+    write_profile(artifact.path, Profile(targets={make_target().name: facts}))
+    model = load(artifact)
+    assert (model.info.fill_tokens, model.notes) == (fill_tokens, ())
 
 
 def test_defaults_give_way_and_say_so(artifact: Artifact) -> None:

@@ -59,6 +59,17 @@ def test_what_was_measured_on_more_cpus_gives_way(monkeypatch: pytest.MonkeyPatc
     assert place(1, 2, measured) == Placement(num_threads=2)
 
 
+def test_more_threads_than_cpus_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cpus(monkeypatch, 0, 1, 2, 3)
+    measured = TargetProfile(num_threads=5)
+    for replicas in (None, 1):
+        found = place(replicas, None, measured)
+        assert (found.num_threads, len(found.notes)) == (4, 1)
+        assert "the 5 threads that were measured need more than the 4 CPUs" in found.notes[0]
+    assert place(2, None, measured).num_threads == 2
+    assert place(None, 5, measured) == Placement(num_threads=5)
+
+
 def test_second_threads_of_cores_come_last() -> None:
     # Two sockets of two cores, each with two threads, numbered as Linux does.
     cores = {cpu: (cpu // 2 % 2, cpu % 2) for cpu in range(8)}

@@ -21,7 +21,12 @@ from infinity_v3.server.channel_watch import ChannelWatch
 from infinity_v3.server.hot_swap import HotSwap
 from infinity_v3.server.model_config import ModelConfig
 from infinity_v3.server.pulled import ArtifactUse, PulledArtifact
-from infinity_v3.server.registry_child import FollowNews, FollowTrouble, RegistryChild
+from infinity_v3.server.registry_child import (
+    FollowBeat,
+    FollowNews,
+    FollowTrouble,
+    RegistryChild,
+)
 from infinity_v3.server.registry_origin import RegistryOrigin
 from infinity_v3.server.served import ModelTable, ServedModel
 from infinity_v3.server.startup import StartedModel
@@ -306,15 +311,64 @@ class ScriptedChild(RegistryChild):
         self._has_ended.set_exception(error)
 
 
-def test_what_a_channel_says_is_done(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infinity_v3.server.channel_watch._FIRST_RESTART_S", 0.01)
-    child = ScriptedChild()
-    reference = Reference(name=NAME, channel="prod")
+def watching(stage: Stage, child: ScriptedChild) -> ChannelWatch:
+    """Have a child followed, and wait until it was started."""
     watches: list[ChannelWatch] = []
 
     def start() -> None:
-        watches.append(ChannelWatch(child, reference, stage.swap))
+        watches.append(ChannelWatch(child, Reference(name=NAME, channel="prod"), stage.swap))
         watches[0].start()
+
+    stage.client.call(start)
+    stage.client.wait_until(lambda: child.tell is not None)
+    return watches[0]
+
+
+def test_a_registry_that_hangs_is_seen(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    child = ScriptedChild()
+    watch = watching(stage, child)
+    assert child.tell is not None
+
+    def error() -> Any:  # noqa: ANN401  # a document's value
+        return stage.client.get("/info").json["registry"]["error"]
+
+    with caplog.at_level(logging.INFO, "infinity_v3"):
+        child.tell(FollowTrouble(sentence="not signed", is_refusal=True))
+        child.tell(FollowBeat(next_within_s=0.02))
+        stage.client.wait_until(lambda: "was not read for 0.02 s" in (error() or ""))
+        child.tell(FollowBeat(next_within_s=1000.0))
+        stage.client.wait_until(lambda: error() == "not signed")
+        child.tell(stage.pulled(1))
+        stage.client.wait_until(lambda: error() is None)
+        assert stage.is_behind() == 0
+        child.tell(FollowBeat(next_within_s=0.02))
+        stage.client.wait_until(lambda: stage.is_behind() == 1)
+        # What takes over meanwhile says nothing of the registry.
+        stage.to(2).result(10)
+        assert (stage.is_behind(), stage.swapped()["failed"]) == (1, 1)
+        child.tell(FollowBeat(next_within_s=1000.0))
+        stage.client.wait_until(lambda: stage.is_behind() == 0)
+    assert caplog.text.count("was not read for") == 2
+    assert caplog.text.count("the registry is read again") == 2
+    assert caplog.text.count("can be followed again") == 1
+    stage.client.call(watch.stop)
+    child.end(RefusedError("stopped"))
+
+
+def test_a_child_that_says_nothing_at_all_is_seen(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infinity_v3.server.channel_watch._FIRST_WORD_S", 0.02)
+    child = ScriptedChild()
+    watch = watching(stage, child)
+    stage.client.wait_until(lambda: stage.is_behind() == 1)
+    stage.client.call(watch.stop)
+    child.end(RefusedError("stopped"))
+
+
+def test_what_a_channel_says_is_done(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infinity_v3.server.channel_watch._FIRST_RESTART_S", 0.01)
+    child = ScriptedChild()
 
     def tell(news: FollowNews) -> None:
         assert child.tell is not None
@@ -323,8 +377,7 @@ def test_what_a_channel_says_is_done(stage: Stage, monkeypatch: pytest.MonkeyPat
     def registry() -> Any:  # noqa: ANN401  # a document
         return stage.client.get("/info").json["registry"]
 
-    stage.client.call(start)
-    stage.client.wait_until(lambda: child.tell is not None)
+    watch = watching(stage, child)
     tell(stage.pulled(2))
     stage.client.wait_until(lambda: registry()["event"] == 2)
     tell(FollowTrouble(sentence="no network", is_refusal=False))
@@ -339,7 +392,7 @@ def test_what_a_channel_says_is_done(stage: Stage, monkeypatch: pytest.MonkeyPat
     tell(stage.pulled(3))
     stage.client.wait_until(lambda: registry()["event"] == 3)
     assert registry()["error"] is None
-    stage.client.call(watches[0].stop)
+    stage.client.call(watch.stop)
     tell(stage.pulled(4))
     child.end(RefusedError("stopped"))
     assert registry()["event"] == 3

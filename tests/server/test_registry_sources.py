@@ -19,6 +19,7 @@ from infinity_v3.server.config_merge import load_configuration
 from infinity_v3.server.model_source import SourceKind, find_source
 from infinity_v3.server.pulled import PulledArtifact
 from infinity_v3.server.registry_child import (
+    FollowBeat,
     FollowNews,
     FollowTrouble,
     RegistryAccess,
@@ -205,6 +206,7 @@ def test_what_following_tells(tmp_path: Path) -> None:
         line_of(tmp_path),
         '{"error": "the disk is full", "exit_code": 1}',
         '{"error": "not signed", "exit_code": 3}',
+        '{"next_within_s": 30.0}',
         "half a li",
         code=1,
         sentence="gone",
@@ -219,6 +221,7 @@ def test_what_following_tells(tmp_path: Path) -> None:
         ),
         FollowTrouble(sentence="the disk is full", is_refusal=False),
         FollowTrouble(sentence="not signed", is_refusal=True),
+        FollowBeat(next_within_s=30.0),
     ]
     assert tool.commands[0][-3:] == ["--interval", "5.0", "--until-eof"]
 

@@ -72,6 +72,24 @@ def test_stop_ends_all_that_runs_with_its_children(program: Path) -> None:
         tool.run(["x"], {})
 
 
+def test_who_ends_with_us_is_not_waited_for_long(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infinity_v3.server.tool._LET_GO_S", 0.01)
+    monkeypatch.setattr("infinity_v3.server.tool._CLEAN_UP_S", 1000.0)
+    write(program, "echo $$", "kill -STOP $$")
+    tool, lines = Tool(), list[str]()
+    thread = threading.Thread(target=lambda: tool.run(["x"], {}, lines.append, ends_with_us=True))
+    thread.start()
+    wait_until(lambda: lines)
+    stopping = threading.Thread(target=tool.stop, daemon=True)
+    stopping.start()
+    stopping.join(10)
+    assert not stopping.is_alive()
+    thread.join(10)
+    assert not is_running(int(lines[0]))
+
+
 def is_running(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

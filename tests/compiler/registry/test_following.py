@@ -1,23 +1,25 @@
 """What a follower of a channel tells, look by look."""
 
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from channel_kit import LocalRegistry
 from fake_artifact import make_manifest, make_target, write_fake_artifact
-from infinity_v3.artifacts.errors import RunFailedError
+from infinity_v3.artifacts.errors import RefusedError, RunFailedError
 from infinity_v3.artifacts.registry.open_registry import open_registry
 from infinity_v3.artifacts.registry.reference import Reference
 from infinity_v3.artifacts.registry.registry import Registry
-from infinity_v3.compiler.registry.cache_commands import run_follow
+from infinity_v3.compiler.registry.cache_commands import CacheOrder, run_follow
 from infinity_v3.compiler.registry.following import (
     MAX_WAIT_S,
     CachedArtifact,
     ChannelFollower,
     Trouble,
 )
+from infinity_v3.compiler.registry.place import RegistryPlace
 
 INTERVAL_S = 4.0
 NAME = make_manifest().name
@@ -98,9 +100,44 @@ def test_damage_is_told_until_it_is_mended(registry: LocalRegistry, tmp_path: Pa
     trouble = follower.look()
     assert isinstance(trouble, Trouble)
     assert trouble.exit_code == 3
-    assert follower.look() is None
+    for _ in range(3):
+        assert follower.look() is None
+        assert follower.wait_s == INTERVAL_S
     record.write_bytes(content)
     assert told(follower) == ("2", 4)
+
+
+def test_a_refusal_after_an_outage_is_looked_at_as_often_as_ever(
+    registry: LocalRegistry, tmp_path: Path
+) -> None:
+    follower = follower_of(registry, tmp_path / "cache")
+    told(follower)
+    away = registry.root.rename(tmp_path / "away")
+    for _ in range(3):
+        follower.look()
+    assert follower.wait_s > INTERVAL_S
+    away.rename(registry.root)
+    (registry.root / "names" / NAME / "channels" / "prod.json").write_bytes(b"{}")
+    trouble = follower.look()
+    assert isinstance(trouble, Trouble)
+    assert trouble.exit_code == 3
+    assert follower.wait_s == INTERVAL_S
+
+
+def test_a_registry_that_is_not_there_is_away(registry: LocalRegistry, tmp_path: Path) -> None:
+    follower = follower_of(registry, tmp_path / "cache")
+    told(follower)
+    away = registry.root.rename(tmp_path / "away")
+    registry.root.mkdir()
+    trouble = follower.look()
+    assert isinstance(trouble, Trouble)
+    assert trouble.exit_code == 1
+    assert trouble.error.endswith("registry.json, found none: is the place mounted?")
+    assert follower.wait_s == 2 * INTERVAL_S
+    registry.root.rmdir()
+    assert follower.look() is None
+    away.rename(registry.root)
+    assert told(follower) == ("1", 3)
 
 
 def test_a_channel_that_never_was(registry: LocalRegistry, tmp_path: Path) -> None:
@@ -113,6 +150,42 @@ def test_a_channel_that_never_was(registry: LocalRegistry, tmp_path: Path) -> No
     trouble = follower.look()
     assert isinstance(trouble, Trouble)
     assert "channels: prod" in trouble.error
+
+
+def test_a_registry_that_never_was_there_is_away(tmp_path: Path) -> None:
+    place = RegistryPlace(registry=str(tmp_path / "none"))
+    reference = Reference(name=NAME, channel="prod")
+    order = CacheOrder(place=place, reference=reference, cache=tmp_path / "cache")
+    with pytest.raises(RunFailedError, match="is the place mounted"):
+        order.open_present()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "registry.json").write_text("{}")
+    with pytest.raises(RefusedError):
+        order.open_present()
+
+
+def test_a_word_comes_before_each_pull_and_after_each_look(
+    registry: LocalRegistry, tmp_path: Path
+) -> None:
+    calls: list[object] = []
+    follower = ChannelFollower(
+        lambda: open_registry(registry.location),
+        Reference(name=NAME, channel="prod"),
+        tmp_path / "cache",
+        INTERVAL_S,
+        advance=calls.append,
+    )
+
+    def sleep(seconds: float) -> bool:
+        calls.append("sleep")
+        return calls.count("sleep") < 2
+
+    output = StringIO()
+    run_follow(follower, output, sleep, is_json=True, beat=lambda within_s: calls.append(within_s))
+    pull, *files, first, _, second, _ = calls
+    assert (pull, first, second) == (0, 30.0, 30.0)
+    assert len(files) > 0
+    assert output.getvalue().count("\n") == 1
 
 
 def test_lines_appear_at_once(registry: LocalRegistry, tmp_path: Path) -> None:
