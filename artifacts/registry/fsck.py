@@ -65,6 +65,8 @@ def fsck(storage: RegistryStorage, order: FsckOrder) -> FsckReport:
         name: NameCheck(storage, name, findings, order.verifier).run()
         for name in _names(storage, findings)
     }
+    if not any(name.events for name in contents.values()):
+        _check_empty(storage, findings)
     sizes = _needed_blobs(storage, contents, findings)
     num_bytes = sum(
         _check_blob(storage, sha256, size, findings, order) for sha256, size in sizes.items()
@@ -88,6 +90,17 @@ def _names(storage: RegistryStorage, findings: Findings) -> Iterable[str]:
             yield entry
         else:
             findings.damaged(f"{paths.NAMES}/{entry}", "expected the name of an artifact")
+
+
+def _check_empty(storage: RegistryStorage, findings: Findings) -> None:
+    """Manifests without any name are of lost logs, unless a lease tells of a first push."""
+    if storage.list(paths.NAMES) or not storage.list(paths.MANIFESTS):
+        return
+    problem = "expected the log of at least one name, found none beside manifests"
+    if storage.list(paths.LEASES):
+        findings.note(paths.NAMES, f"{problem}; a first push is under way or was interrupted")
+    else:
+        findings.damaged(paths.NAMES, f"{problem}; put it back, or push again")
 
 
 def _needed_blobs(

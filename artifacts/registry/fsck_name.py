@@ -18,7 +18,7 @@ from infinity_v3.artifacts.registry.signing import SignatureVerifier, version_me
 from infinity_v3.artifacts.registry.storage import RegistryStorage
 from infinity_v3.artifacts.registry.stored import names_in, read_record
 from infinity_v3.artifacts.registry.version_signatures import read_signatures
-from infinity_v3.artifacts.registry.versions import check_version, record_of
+from infinity_v3.artifacts.registry.versions import check_version, live_pushes, record_of
 
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -51,7 +51,7 @@ class NameCheck:
     def run(self) -> NameContents:
         """Check everything; what is wrong goes to the findings."""
         events = self._check_log()
-        live = _live(events)
+        live = live_pushes(events)
         versions = self._check_versions(events, live)
         for version in sorted(versions):
             self._check_signatures(version, versions[version])
@@ -176,17 +176,6 @@ class NameCheck:
         pushed = live.get(state.event.version)
         if pushed is None or pushed.id != state.event.id:
             raise RefusedError(f"points to version {state.event.version}, which is not there")
-
-
-def _live(events: tuple[Event, ...]) -> dict[str, Event]:
-    """Push events of the versions that were not retired."""
-    found: dict[str, Event] = {}
-    for event in events:
-        if event.kind is EventKind.PUSH:
-            found[event.version] = event
-        elif event.kind is EventKind.RETIRE:
-            found.pop(event.version, None)
-    return found
 
 
 def _is_retired(events: tuple[Event, ...], version: str) -> bool:
