@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.channels import channel_state
-from infinity_v3.artifacts.registry.event_signature import decode_signature, is_event_trusted
+from infinity_v3.artifacts.registry.event_signature import (
+    actor_problem,
+    decode_signature,
+    is_event_trusted,
+)
 from infinity_v3.artifacts.registry.findings import Findings
 from infinity_v3.artifacts.registry.log import MOVES, EventLog
 from infinity_v3.artifacts.registry.records import Event, EventKind, VersionRecord
@@ -89,10 +93,13 @@ class NameCheck:
                 self._findings.damaged(f"{folder}/{entry}", "expected events only")
 
     def _check_event(self, event: Event) -> None:
-        if event.signature is None:
-            return
         path = paths.event(self._name, event.seq)
-        if decode_signature(event.signature.signature) is None:
+        problem = None if event.channel is None else actor_problem(event)
+        if problem is not None:
+            self._findings.damaged(path, problem)
+        elif event.signature is None:
+            return
+        elif decode_signature(event.signature.signature) is None:
             self._findings.damaged(path, "expected a signature of 64 bytes in base64")
         elif self._is_forged(event, event.signature.key_id):
             problem = f"the signature of {event.signature.key_id} does not fit the event"

@@ -177,6 +177,18 @@ def test_versions_never_change(filled: Shell) -> None:
     )
 
 
+def test_a_push_of_a_known_version_says_what_it_did(filled: Shell, keys: tuple[Path, Path]) -> None:
+    lost = filled.registry / paths.version(NAME, "1")
+    lost.unlink()
+    mended = filled.registry_("push", "one", "--version", "1")
+    assert mended.out.endswith("was there already; 1 lost or damaged file mended\n")
+    assert lost.exists()
+    signed = filled.registry_("push", "one", "--version", "1", "--sign-key", keys[0])
+    assert signed.out.endswith("was there already; a signature added\n")
+    again = filled.registry_("push", "one", "--version", "1", "--sign-key", keys[0])
+    assert again.out.endswith("was there already; nothing changed\n")
+
+
 def test_differences_are_told_key_by_key(filled: Shell) -> None:
     found = filled.registry_("diff", f"{NAME}==1", "two", "--json").document
     assert found["differences"] == [
