@@ -10,6 +10,7 @@ from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.findings import Finding, Findings
 from infinity_v3.artifacts.registry.fsck_name import NameCheck, NameContents
 from infinity_v3.artifacts.registry.holdings import blobs_of_event, blobs_of_record
+from infinity_v3.artifacts.registry.leases import unreadable_leases
 from infinity_v3.artifacts.registry.signing import SignatureVerifier
 from infinity_v3.artifacts.registry.storage import RegistryStorage
 from infinity_v3.artifacts.registry.stored import read_manifest_bytes
@@ -61,6 +62,10 @@ def fsck(storage: RegistryStorage, order: FsckOrder) -> FsckReport:
     findings = Findings(storage.location)
     if storage.size(paths.POLICY) is None:
         findings.damaged(paths.POLICY, "expected the gates of the channels, found no such file")
+    with findings.checking(paths.LEASES):
+        for path in unreadable_leases(storage):
+            problem = "expected a lease, found something else; an hour old, `gc` removes it"
+            findings.note(path, problem)
     contents = {
         name: NameCheck(storage, name, findings, order.verifier).run()
         for name in _names(storage, findings)

@@ -100,15 +100,18 @@ def complete(storage: RegistryStorage, log: EventLog, last: Event) -> None:
     """Write the record that the last event of a log leads to, where its writer was killed.
 
     Raises:
-        RefusedError: the channel's file says something that the log does not: it only moves forward.
+        RefusedError: the channel's file says what the log does not; it only moves forward.
     """
     if last.kind is EventKind.PUSH:
         write_version(storage, last)
     elif last.kind is EventKind.RETIRE:
         storage.delete(paths.version(last.name, last.version))
-    elif last.channel is not None:
-        if channel_state(storage, log, last.name, last.channel).is_interrupted:
-            write_channel(storage, last)
+    elif last.channel is not None and _lags(storage, log, last.name, last.channel):
+        write_channel(storage, last)
+
+
+def _lags(storage: RegistryStorage, log: EventLog, name: str, channel: str) -> bool:
+    return channel_state(storage, log, name, channel).is_interrupted
 
 
 def check_name_of(what: str, name: str) -> None:

@@ -75,9 +75,8 @@ def promote(registry: Registry, order: PromoteOrder, progress: Progress) -> Prom
     if not (order.is_dry_run or is_settled):
         check_key_given(before, order.signer)
     policy_bytes = registry.storage.read(paths.POLICY)
-    report = _judge(
-        registry, order, candidate, current, policy_bytes, progress, is_settled=is_settled
-    )
+    sides = (candidate, current)
+    report = _judge(registry, order, sides, policy_bytes, progress, is_settled=is_settled)
     if report.failed or order.is_dry_run or is_settled:
         return report
     event = registry.move_channel(
@@ -110,14 +109,14 @@ def _is_settled(signer: Signer | None, candidate: Resolved, before: ChannelState
 def _judge(
     registry: Registry,
     order: PromoteOrder,
-    candidate: Resolved,
-    current: Resolved | None,
+    sides: tuple[Resolved, Resolved | None],
     policy_bytes: bytes | None,
     progress: Progress,
     *,
     is_settled: bool,
 ) -> PromotionReport:
     """Ask the gates, where there is something to decide."""
+    candidate, current = sides
     promotion = Promotion(
         channel=order.channel,
         policy=_policy(order, policy_bytes),
@@ -132,7 +131,7 @@ def _judge(
         inputs = GateInputs(
             trust=_trust(registry, order, promotion),
             golden=golden,
-            fetch=_fetcher(registry, (candidate, current), order.cache, progress),
+            fetch=_fetcher(registry, sides, order.cache, progress),
         )
         figures = run_gates(promotion, inputs, progress)
     return PromotionReport(

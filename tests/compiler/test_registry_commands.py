@@ -292,7 +292,8 @@ def test_where_the_registry_is_found(filled: Shell) -> None:
     """Flag before environment before TOML before the user's own."""
     toml = filled.folder / "infinity.toml"
     toml.write_text(f'registry = "{filled.registry}"\n[compile]\nname = "x"\n')
-    nothing = {"INFINITY_REGISTRY": ""}
+    del filled.environ["INFINITY_REGISTRY"]
+    nothing: dict[str, str] = {}
     own = filled.folder / "data/infinity_v3/registry"
     assert f"{own}: expected a registry" in filled.run("registry", "list", **nothing).error
     assert filled.run("registry", "list", "--config", "infinity.toml", **nothing).code == 0
@@ -302,6 +303,14 @@ def test_where_the_registry_is_found(filled: Shell) -> None:
     assert "/no: expected a registry" in elsewhere.error
     by_flag = filled.run("registry", "list", "--registry", "registry", INFINITY_REGISTRY="/no")
     assert NAME in by_flag.out
+    toml.write_text('registry = ""\n')
+    empty = "expected the path or URL of a registry, found an empty text"
+    for ended, where in (
+        (filled.run("registry", "list", "--registry", ""), "--registry"),
+        (filled.run("registry", "list", INFINITY_REGISTRY=""), "INFINITY_REGISTRY"),
+        (filled.run("registry", "list", "--config", "infinity.toml"), "infinity.toml: registry"),
+    ):
+        assert (ended.code, f"error: {where}: {empty}" in ended.error) == (2, True)
     toml.write_text("registry = 3\n")
     wrong = filled.run("registry", "list", "--config", "infinity.toml", **nothing)
     assert (wrong.code, "registry: expected a string" in wrong.error) == (2, True)
@@ -345,6 +354,9 @@ def test_a_damaged_artifact_in_the_registry_is_not_inspected(filled: Shell) -> N
         (("frob",), "no such command: frob; commands: "),
         ((), "expected a command: "),
         (("list", "--registry", "nowhere://x"), "nowhere"),
+        (("init", "--registry", "memory://x"), "a place that outlives the command, found its mem"),
+        (("verify", NAME, "--key", "missing.pem"), "missing.pem: no such key file"),
+        (("push", "one", "--version", "1", "--sign-key", "no.pem"), "no.pem: no such key file"),
     ],
 )
 def test_wrong_usage_ends_with_2(shell: Shell, arguments: tuple[str, ...], words: str) -> None:

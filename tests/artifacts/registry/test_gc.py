@@ -16,6 +16,7 @@ from infinity_v3.artifacts.registry.registry import Registry
 from registries import (
     ACTOR,
     NAME,
+    checked,
     damage_of,
     fake,
     files_below,
@@ -177,3 +178,18 @@ def test_a_channel_whose_file_was_lost_keeps_its_version_from_being_retired(
     registry.storage.delete(paths.channel(NAME, "prod"))
     with pytest.raises(RefusedError, match="a version that no channel points to, found prod"):
         registry.retire(NAME, "1", actor=ACTOR)
+
+
+def test_an_unreadable_lease_counts_for_an_hour(registry: Registry, tmp_path: Path) -> None:
+    """It keeps both away, as it may be of either; fsck notes it, and an old one is removed."""
+    path = f"{paths.LEASES}/empty.json"
+    registry.storage.replace(path, b"")
+    assert [finding.path for finding in checked(registry).notes] == [path]
+    with pytest.raises(RefusedError, match=rf"{path}: .* counts for 60 min more; remove it where"):
+        push(registry, tmp_path, "1")
+    with pytest.raises(RefusedError, match=f"{path}: expected a lease, found something else"):
+        collect(registry)
+    make_old(tmp_path / "registry")
+    collect(registry)
+    assert registry.storage.list(paths.LEASES) == ()
+    push(registry, tmp_path, "1")
