@@ -114,6 +114,18 @@ def _lags(storage: RegistryStorage, log: EventLog, name: str, channel: str) -> b
     return channel_state(storage, log, name, channel).is_interrupted
 
 
+def mend_channel(storage: RegistryStorage, log: EventLog, name: str, channel: str) -> None:
+    """Let a channel's file say what the log says, where it is absent or lags behind.
+
+    Raises:
+        RefusedError: the file contradicts the log.
+    """
+    with storage.lock(name):
+        state = channel_state(storage, log, name, channel)
+        if state.event is not None and state.is_interrupted:
+            write_channel(storage, state.event)
+
+
 def check_name_of(what: str, name: str) -> None:
     """Refuse what cannot be a name, before a path is built from it."""
     if not is_name(name):

@@ -77,6 +77,8 @@ def promote(registry: Registry, order: PromoteOrder, progress: Progress) -> Prom
     policy_bytes = registry.storage.read(paths.POLICY)
     sides = (candidate, current)
     report = _judge(registry, order, sides, policy_bytes, progress, is_settled=is_settled)
+    if is_settled and before.is_interrupted and not order.is_dry_run:
+        registry.mend_channel(name, channel)
     if report.failed or order.is_dry_run or is_settled:
         return report
     event = registry.move_channel(

@@ -281,11 +281,32 @@ def test_damage_is_printed_and_ends_with_3(filled: Shell) -> None:
     assert ended.document["damage"] == [
         {
             "path": paths.channel(NAME, "prod"),
-            "problem": "contradicts event 2 of the log; the channel was changed behind it",
+            "problem": "contradicts event 2 of the log; the channel was changed behind it; if the "
+            "log is right, remove this file and promote again what the log says",
         }
     ]
     assert f"damaged: {paths.channel(NAME, 'prod')}: contradicts event 2" in ended.error
     assert "contradicts event 2" in filled.refuse(3, "pull", NAME, "--out", "out")
+
+
+def test_a_damaged_channel_is_named_and_the_rest_is_listed(filled: Shell) -> None:
+    path = filled.registry / paths.channel(NAME, "prod")
+    path.write_text("{")
+    (filled.registry / "names/readme").write_text("?")
+    ended = filled.run("registry", "list", "--json")
+    assert ended.code == 3
+    assert ended.document["damaged"] == [f"{NAME}:prod"]
+    (row,) = ended.document["names"]  # type: ignore[misc]  # a list
+    assert (row["name"], len(row["versions"]), row["channels"]) == (NAME, 2, {})
+    assert f"error: damaged: {NAME}:prod: {path}: " in ended.error
+    remedy = "remove this file and promote again what the log says"
+    assert remedy in ended.error
+    for command in (("show", NAME), ("rollback", NAME, "--channel", "prod")):
+        assert remedy in filled.refuse(3, *command)
+    path.unlink()
+    assert filled.registry_("list").out.splitlines()[1].split()[3] == "prod=2"
+    filled.registry_("gc")
+    assert "names/readme: expected the folder of a name" in filled.run("registry", "fsck").out
 
 
 def test_where_the_registry_is_found(filled: Shell) -> None:

@@ -289,3 +289,21 @@ def test_files_that_nobody_wrote_are_named(scene: Scene, path: str) -> None:
     file = scene.place / path
     file.write_text("?")
     assert path in scene.damage()
+
+
+def test_links_and_odd_files_do_not_end_the_check(scene: Scene) -> None:
+    """Each is named, and so is damage that comes behind it."""
+    elsewhere = scene.folder / "elsewhere"
+    elsewhere.mkdir()
+    linked = (VERSION, PROD, f"names/{NAME}/versions/2.sig", "names/linked", "leases")
+    for path in linked:
+        file = scene.place / path
+        if file.is_dir():
+            shutil.rmtree(file)
+        file.unlink(missing_ok=True)
+        file.symlink_to(elsewhere)
+    (scene.place / "names/readme").write_text("?")
+    blob = change_blob(scene)
+    damage = scene.damage()
+    expected = {path if path != "names/linked" else "names/linked/log" for path in linked}
+    assert expected.union({"names/readme", blob}) <= set(damage)

@@ -164,6 +164,18 @@ def test_what_is_there_already_is_left_alone(place: Place) -> None:
     assert snapshot(Path(place.location)) == before
 
 
+def test_promoting_again_brings_back_the_file_of_a_channel(place: Place) -> None:
+    place.promote("1.0")
+    place.push("3.0")
+    path = paths.channel(NAME, "prod")
+    before = place.registry.storage.read(path)
+    place.registry.storage.delete(path)
+    place.promote("1.0", is_dry_run=True)
+    assert place.registry.storage.read(path) is None
+    assert place.promote("1.0").event is None
+    assert place.registry.storage.read(path) == before is not None
+
+
 def test_what_was_promoted_without_a_key_is_signed_by_promoting_it_again(
     place: Place,
 ) -> None:
