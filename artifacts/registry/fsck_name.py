@@ -98,7 +98,7 @@ class NameCheck:
     def _numbers(self) -> list[int]:
         numbers: list[int] = []
         with self._findings.checking(paths.log(self._name)):
-            numbers = self._log.numbers()
+            numbers.extend(self._log.numbers())
         return numbers
 
     def _check_entries(self, folder: str) -> None:
@@ -151,10 +151,10 @@ class NameCheck:
         return found
 
     def _is_absent(self, path: str) -> bool:
-        is_absent = False
+        sizes: list[int | None] = []
         with self._findings.checking(path):
-            is_absent = self._storage.size(path) is None
-        return is_absent
+            sizes.append(self._storage.size(path))
+        return None in sizes
 
     def _check_signatures(self, version: str, record: VersionRecord) -> None:
         folder = paths.signatures(self._name, version)

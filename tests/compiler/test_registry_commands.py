@@ -296,7 +296,9 @@ def test_a_damaged_channel_is_named_and_the_rest_is_listed(filled: Shell) -> Non
     ended = filled.run("registry", "list", "--json")
     assert ended.code == 3
     assert ended.document["damaged"] == [f"{NAME}:prod"]
-    (row,) = ended.document["names"]  # type: ignore[misc]  # a list
+    rows = ended.document["names"]
+    assert isinstance(rows, list)
+    (row,) = rows
     assert (row["name"], len(row["versions"]), row["channels"]) == (NAME, 2, {})
     assert f"error: damaged: {NAME}:prod: {path}: " in ended.error
     remedy = "remove this file and promote again what the log says"
