@@ -13,6 +13,8 @@ from infinity_v3.artifacts.registry.records import ChannelRecord, Event, encode_
 from infinity_v3.artifacts.registry.storage import RegistryStorage
 from infinity_v3.artifacts.registry.stored import CHECK, names_in, read_record, shown
 
+_REMEDY = "if the log is right, remove this file and promote again what the log says"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
@@ -35,7 +37,7 @@ def channel_state(storage: RegistryStorage, log: EventLog, name: str, channel: s
     Raises:
         RefusedError: the file contradicts the log.
     """
-    record = read_record(storage, paths.channel(name, channel), ChannelRecord)
+    record = _record(storage, paths.channel(name, channel))
     if record is None:
         event = log.newest("channel", channel, MOVES)
         return ChannelState(
@@ -50,11 +52,17 @@ def channel_state(storage: RegistryStorage, log: EventLog, name: str, channel: s
 
 def list_channels(storage: RegistryStorage, log: EventLog, name: str) -> tuple[ChannelState, ...]:
     """Read all channels of a name that point somewhere, by name."""
+    channels = channel_names(storage, log, name)
+    return tuple(channel_state(storage, log, name, channel) for channel in channels)
+
+
+def channel_names(storage: RegistryStorage, log: EventLog, name: str) -> tuple[str, ...]:
+    """Channels that have a file, and the one that the last event moved; sorted."""
     found = set(names_in(storage, paths.channels(name), ".json"))
     last = log.last()
     if last is not None and last.channel is not None:
         found.add(last.channel)
-    return tuple(channel_state(storage, log, name, channel) for channel in sorted(found))
+    return tuple(sorted(found))
 
 
 def write_channel(storage: RegistryStorage, event: Event) -> None:
@@ -70,6 +78,13 @@ def channel_record(event: Event) -> ChannelRecord:
     return ChannelRecord(id=event.id, version=event.version, event=event.seq)
 
 
+def _record(storage: RegistryStorage, path: str) -> ChannelRecord | None:
+    try:
+        return read_record(storage, path, ChannelRecord)
+    except RefusedError as error:
+        raise RefusedError(f"{error}; {_REMEDY}; {CHECK}") from error
+
+
 def _event_of(
     storage: RegistryStorage, log: EventLog, name: str, channel: str, record: ChannelRecord
 ) -> Event:
@@ -77,13 +92,13 @@ def _event_of(
     if not 1 <= record.event <= log.last_seq():
         raise RefusedError(
             f"{where}: names event {record.event}, which the log does not have; the log was cut "
-            f"off, or the channel was changed behind it; {CHECK}"
+            f"off, or the channel was changed behind it; {_REMEDY}; {CHECK}"
         )
     event = log.event(record.event)
     is_move = event.kind in MOVES and event.channel == channel
     if not is_move or channel_record(event) != record:
         raise RefusedError(
             f"{where}: contradicts event {record.event} of the log; the channel was changed behind "
-            f"it; {CHECK}"
+            f"it; {_REMEDY}; {CHECK}"
         )
     return event

@@ -71,7 +71,7 @@ def read_signer(path: Path) -> Ed25519Signer:
     """Read a private key.
 
     Raises:
-        UsageError: not an unencrypted Ed25519 private key in PEM.
+        UsageError: no such file, or not an unencrypted Ed25519 private key in PEM.
         RunFailedError: the file cannot be read.
     """
     try:
@@ -96,7 +96,7 @@ def read_verifier(files: Iterable[Path]) -> Ed25519Verifier:
     """Read trusted public keys, one per file.
 
     Raises:
-        UsageError: a file holds no Ed25519 public key in PEM.
+        UsageError: a file is absent or holds no Ed25519 public key in PEM.
         RunFailedError: a file cannot be read.
     """
     return parse_verifier((str(path), _read(path)) for path in files)
@@ -127,5 +127,9 @@ def _parse_public(path: str, data: bytes) -> Ed25519PublicKey:
 
 
 def _read(path: Path) -> bytes:
-    with os_errors_as_run_failed("read", path), path.open("rb") as file:
-        return file.read(MAX_KEY_BYTES)
+    with os_errors_as_run_failed("read", path):
+        try:
+            with path.open("rb") as file:
+                return file.read(MAX_KEY_BYTES)
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such key file; give the path of a PEM file") from None

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.registry.storage import RegistryStorage
 from infinity_v3.artifacts.registry.stored import CHECK
 
 
@@ -46,6 +47,13 @@ class Findings:
             yield
         except RefusedError as error:
             self._refused(path, str(error))
+
+    def listed(self, storage: RegistryStorage, folder: str) -> tuple[str, ...]:
+        """List a folder; one that cannot be listed is damage, and empty."""
+        found: list[str] = []
+        with self.checking(folder):
+            found.extend(storage.list(folder))
+        return tuple(found)
 
     def _refused(self, path: str, message: str) -> None:
         message = message.removesuffix(f"; {CHECK}")

@@ -10,9 +10,10 @@ from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.findings import Finding, Findings
 from infinity_v3.artifacts.registry.fsck_name import NameCheck, NameContents
 from infinity_v3.artifacts.registry.holdings import blobs_of_event, blobs_of_record
+from infinity_v3.artifacts.registry.leases import unreadable_leases
 from infinity_v3.artifacts.registry.signing import SignatureVerifier
 from infinity_v3.artifacts.registry.storage import RegistryStorage
-from infinity_v3.artifacts.registry.stored import read_manifest_bytes
+from infinity_v3.artifacts.registry.stored import is_stray, read_manifest_bytes
 
 _JSON = ".json"
 
@@ -59,12 +60,19 @@ def fsck(storage: RegistryStorage, order: FsckOrder) -> FsckReport:
         RunFailedError: the place cannot be read.
     """
     findings = Findings(storage.location)
-    if storage.size(paths.POLICY) is None:
-        findings.damaged(paths.POLICY, "expected the gates of the channels, found no such file")
+    with findings.checking(paths.POLICY):
+        if storage.size(paths.POLICY) is None:
+            findings.damaged(paths.POLICY, "expected the gates of the channels, found no such file")
+    with findings.checking(paths.LEASES):
+        for path in unreadable_leases(storage):
+            problem = "expected a lease, found something else; an hour old, `gc` removes it"
+            findings.note(path, problem)
     contents = {
         name: NameCheck(storage, name, findings, order.verifier).run()
         for name in _names(storage, findings)
     }
+    if not any(name.events for name in contents.values()):
+        _check_empty(storage, findings)
     sizes = _needed_blobs(storage, contents, findings)
     num_bytes = sum(
         _check_blob(storage, sha256, size, findings, order) for sha256, size in sizes.items()
@@ -83,11 +91,25 @@ def fsck(storage: RegistryStorage, order: FsckOrder) -> FsckReport:
 
 
 def _names(storage: RegistryStorage, findings: Findings) -> Iterable[str]:
-    for entry in storage.list(paths.NAMES):
-        if is_name(entry):
-            yield entry
+    for entry in findings.listed(storage, paths.NAMES):
+        path = f"{paths.NAMES}/{entry}"
+        if not is_name(entry):
+            findings.damaged(path, "expected the name of an artifact")
+        elif is_stray(storage, entry):
+            findings.damaged(path, "expected the folder of a name, found a file; move it away")
         else:
-            findings.damaged(f"{paths.NAMES}/{entry}", "expected the name of an artifact")
+            yield entry
+
+
+def _check_empty(storage: RegistryStorage, findings: Findings) -> None:
+    """Manifests without any name are of lost logs, unless a lease tells of a first push."""
+    if findings.listed(storage, paths.NAMES) or not findings.listed(storage, paths.MANIFESTS):
+        return
+    problem = "expected the log of at least one name, found none beside manifests"
+    if findings.listed(storage, paths.LEASES):
+        findings.note(paths.NAMES, f"{problem}; a first push is under way or was interrupted")
+    else:
+        findings.damaged(paths.NAMES, f"{problem}; put it back, or push again")
 
 
 def _needed_blobs(
@@ -151,12 +173,12 @@ def _note_unneeded(
 ) -> None:
     """Entries that cannot be blobs or manifests are damage; what nothing needs is told."""
     ids = {record.id for content in contents.values() for record in content.versions.values()}
-    for entry in storage.list(paths.BLOBS):
+    for entry in findings.listed(storage, paths.BLOBS):
         if not is_sha256(entry):
             findings.damaged(f"{paths.BLOBS}/{entry}", "expected 64 hex digits as its name")
         elif entry not in needed:
             findings.note(paths.blob(entry), "no version needs it; `gc` removes it")
-    for entry in storage.list(paths.MANIFESTS):
+    for entry in findings.listed(storage, paths.MANIFESTS):
         stem = entry.removesuffix(_JSON)
         if stem == entry or not is_sha256(stem):
             findings.damaged(f"{paths.MANIFESTS}/{entry}", "expected a manifest's digest as name")

@@ -5,6 +5,7 @@ lease and then look for leases of the other kind, so that at least one of two se
 steps back for gc, and gc waits for pushes that were there before it. Knows nothing of blobs.
 """
 
+import math
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.owner import Owner, current_owner
 from infinity_v3.artifacts.registry.records import decode_record, encode_record
 from infinity_v3.artifacts.registry.storage import RegistryStorage
+from infinity_v3.artifacts.registry.stored import shown
 
 LIFETIME_S = 3600
 """A lease that was not refreshed for that long belongs to a dead process."""
@@ -92,6 +94,12 @@ def gc_lease(
         storage.delete(path)
 
 
+def unreadable_leases(storage: RegistryStorage) -> tuple[str, ...]:
+    """Paths of files that are no leases of this release; removes none."""
+    files = [f"{paths.LEASES}/{name}" for name in storage.list(paths.LEASES)]
+    return tuple(path for path in files if _is_unreadable(storage, path))
+
+
 def active_leases(storage: RegistryStorage) -> tuple[Lease, ...]:
     """Read the leases of processes that may be at work; removes those of dead ones."""
     found: list[Lease] = []
@@ -120,17 +128,37 @@ def _write_new(storage: RegistryStorage, work: Work) -> str:
 
 
 def _read(storage: RegistryStorage, path: str) -> Lease | None:
-    """None = it was removed meanwhile, or is of another release and as old as a dead one's."""
+    """None = it was removed meanwhile, or is unreadable and as old as a dead one's.
+
+    Raises:
+        RefusedError: it is unreadable and young: what its process does cannot be known.
+    """
     data = storage.read(path)
     if data is None:
         return None
     try:
         return decode_record(data, Lease, path)
     except RefusedError:
-        if time.time() - (storage.modified_s(path) or 0.0) < LIFETIME_S:
-            raise
+        left_s = LIFETIME_S - (time.time() - (storage.modified_s(path) or 0.0))
+        if left_s > 0:
+            raise _unreadable(storage, path, left_s) from None
         storage.delete(path)
         return None
+
+
+def _unreadable(storage: RegistryStorage, path: str, left_s: float) -> RefusedError:
+    return RefusedError(
+        f"{shown(storage, path)}: expected a lease, found something else, which counts for "
+        f"{math.ceil(left_s / 60)} min more; remove it where no other push or gc is under way"
+    )
+
+
+def _is_unreadable(storage: RegistryStorage, path: str) -> bool:
+    try:
+        data = storage.read(path)
+        return data is not None and decode_record(data, Lease, path) is None
+    except RefusedError:
+        return True
 
 
 @contextmanager

@@ -11,16 +11,14 @@ from infinity_v3.artifacts.names import NAME_RULE, is_name
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.channels import (
     ChannelState,
-    channel_record,
     channel_state,
     write_channel,
 )
 from infinity_v3.artifacts.registry.event_signature import sign_event
 from infinity_v3.artifacts.registry.log import EventLog
-from infinity_v3.artifacts.registry.records import ChannelRecord, Event, EventKind, GateFigure
+from infinity_v3.artifacts.registry.records import Event, EventKind, GateFigure
 from infinity_v3.artifacts.registry.signing import Signer
 from infinity_v3.artifacts.registry.storage import RegistryStorage
-from infinity_v3.artifacts.registry.stored import read_record
 from infinity_v3.artifacts.registry.versions import find_version, write_version
 
 UNSET_SEQ = 0
@@ -90,7 +88,7 @@ def append_event(
 
     def complete_and_make(last: int) -> Event:
         if last:
-            complete(storage, log.event(last))
+            complete(storage, log, log.event(last))
         event = make(last)
         return event if signer is None else sign_event(event, last + 1, signer)
 
@@ -98,16 +96,34 @@ def append_event(
         return log.append(complete_and_make)
 
 
-def complete(storage: RegistryStorage, last: Event) -> None:
-    """Write the record that the last event of a log leads to, where its writer was killed."""
+def complete(storage: RegistryStorage, log: EventLog, last: Event) -> None:
+    """Write the record that the last event of a log leads to, where its writer was killed.
+
+    Raises:
+        RefusedError: the channel's file says what the log does not; it only moves forward.
+    """
     if last.kind is EventKind.PUSH:
         write_version(storage, last)
     elif last.kind is EventKind.RETIRE:
         storage.delete(paths.version(last.name, last.version))
-    elif last.channel is not None:
-        path = paths.channel(last.name, last.channel)
-        if read_record(storage, path, ChannelRecord) != channel_record(last):
-            write_channel(storage, last)
+    elif last.channel is not None and _lags(storage, log, last.name, last.channel):
+        write_channel(storage, last)
+
+
+def _lags(storage: RegistryStorage, log: EventLog, name: str, channel: str) -> bool:
+    return channel_state(storage, log, name, channel).is_interrupted
+
+
+def mend_channel(storage: RegistryStorage, log: EventLog, name: str, channel: str) -> None:
+    """Let a channel's file say what the log says, where it is absent or lags behind.
+
+    Raises:
+        RefusedError: the file contradicts the log.
+    """
+    with storage.lock(name):
+        state = channel_state(storage, log, name, channel)
+        if state.event is not None and state.is_interrupted:
+            write_channel(storage, state.event)
 
 
 def check_name_of(what: str, name: str) -> None:

@@ -23,7 +23,7 @@ from infinity_v3.artifacts.registry.version_signatures import write_signature
 from infinity_v3.artifacts.registry.versions import (
     BUILD_NOTE,
     PROFILE_NOTE,
-    find_version,
+    find_push,
     was_pushed,
     write_version,
 )
@@ -42,7 +42,9 @@ class PushReport:
         event: number of the push event.
         sent_files, sent_bytes: what was uploaded.
         reused_files, reused_bytes: what was there already and was found whole.
-        healed: paths of blobs that were there with another content, and were replaced.
+        healed: paths of files that were there with another content, and were replaced.
+        restored: paths of files of a known version that were lost, and were written again.
+        is_signed: a signature was added that the version did not have before.
     """
 
     name: str
@@ -55,6 +57,8 @@ class PushReport:
     reused_files: int = 0
     reused_bytes: int = 0
     healed: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    is_signed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,7 @@ class _Tally:
     reused_files: int = 0
     reused_bytes: int = 0
     healed: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
 
 def push(storage: RegistryStorage, log: EventLog, order: PushOrder, advance: Advance) -> PushReport:
@@ -111,11 +116,12 @@ def push(storage: RegistryStorage, log: EventLog, order: PushOrder, advance: Adv
     for file in (*_listed(artifact), *documents.values()):
         _send(storage, file, tally)
         advance(file.num_bytes)
-    _send_manifest(storage, artifact)
-    seq, is_new = _name(storage, log, order, documents)
+    _send_manifest(storage, artifact, tally)
+    seq, is_new = _name(storage, log, order, documents, tally)
     name, version, identity = _key(order)
-    if order.signer is not None:
-        write_signature(storage, name, version, identity, order.signer)
+    is_signed = order.signer is not None and write_signature(
+        storage, name, version, identity, order.signer
+    )
     return PushReport(
         name=name,
         version=version,
@@ -127,6 +133,8 @@ def push(storage: RegistryStorage, log: EventLog, order: PushOrder, advance: Adv
         reused_files=tally.reused_files,
         reused_bytes=tally.reused_bytes,
         healed=tally.healed,
+        restored=() if is_new else tally.written,
+        is_signed=is_signed,
     )
 
 
@@ -139,7 +147,7 @@ def push_bytes(artifact: Artifact) -> int:
 def _version_of(storage: RegistryStorage, log: EventLog, order: PushOrder) -> VersionRecord | None:
     """The record of the same version and id; anything else under this version is refused."""
     name, version, identity = _key(order)
-    record = find_version(storage, log, name, version)
+    record = find_push(storage, log, name, version)
     if record is not None and record.id != identity:
         raise RefusedError(
             f"{name}=={version}: this version is {record.id}, not {identity}; a version never "
@@ -158,6 +166,7 @@ def _name(
     log: EventLog,
     order: PushOrder,
     documents: Mapping[str, _LocalFile],
+    tally: _Tally,
 ) -> tuple[int, bool]:
     """Append the push event, unless it is there; its number, and whether it is new."""
     name, version, identity = _key(order)
@@ -165,6 +174,10 @@ def _name(
     def make(_: int) -> Event:
         known = _version_of(storage, log, order)
         if known is not None:
+            path = paths.version(name, version)
+            if storage.size(path) is None:
+                write_version(storage, log.event(known.event))
+                tally.written = (*tally.written, path)
             raise _KnownError(known)
         return Event(
             seq=UNSET_SEQ,
@@ -231,6 +244,8 @@ def _send(storage: RegistryStorage, file: _LocalFile, tally: _Tally) -> None:
     tally.sent_bytes += file.num_bytes
     if size is not None:
         tally.healed = (*tally.healed, path)
+    else:
+        tally.written = (*tally.written, path)
 
 
 def _check_sent(storage: RegistryStorage, path: str, file: _LocalFile) -> None:
@@ -242,8 +257,14 @@ def _check_sent(storage: RegistryStorage, path: str, file: _LocalFile) -> None:
         raise RefusedError(f"{file.path}: it changed while it was pushed; push again")
 
 
-def _send_manifest(storage: RegistryStorage, artifact: Artifact) -> None:
+def _send_manifest(storage: RegistryStorage, artifact: Artifact, tally: _Tally) -> None:
     path = paths.manifest(artifact.artifact_id)
     data = encode_manifest(artifact.manifest)
-    if storage.read(path) != data:
-        storage.replace(path, data)
+    found = storage.read(path)
+    if found == data:
+        return
+    storage.replace(path, data)
+    if found is None:
+        tally.written = (*tally.written, path)
+    else:
+        tally.healed = (*tally.healed, path)

@@ -7,12 +7,22 @@ from pathlib import Path
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Manifest
 from infinity_v3.artifacts.registry import paths
-from infinity_v3.artifacts.registry.channels import ChannelState, channel_state, list_channels
+from infinity_v3.artifacts.registry.channels import (
+    ChannelState,
+    channel_names,
+    channel_state,
+    list_channels,
+)
 from infinity_v3.artifacts.registry.fsck import FsckOrder, FsckReport, fsck
 from infinity_v3.artifacts.registry.gc import GcReport, collect_garbage
 from infinity_v3.artifacts.registry.leases import gc_lease, push_lease
 from infinity_v3.artifacts.registry.log import EventLog
-from infinity_v3.artifacts.registry.moves import ChannelMove, check_name_of, move_channel
+from infinity_v3.artifacts.registry.moves import (
+    ChannelMove,
+    check_name_of,
+    mend_channel,
+    move_channel,
+)
 from infinity_v3.artifacts.registry.pull import pull
 from infinity_v3.artifacts.registry.push import Advance, PushOrder, PushReport, push
 from infinity_v3.artifacts.registry.records import Event, VersionRecord
@@ -23,7 +33,7 @@ from infinity_v3.artifacts.registry.rollback import Place, places_before
 from infinity_v3.artifacts.registry.seen_events import SeenEvents
 from infinity_v3.artifacts.registry.signing import SignatureVerifier, Signer
 from infinity_v3.artifacts.registry.storage import RegistryStorage
-from infinity_v3.artifacts.registry.stored import names_in, read_document, read_manifest
+from infinity_v3.artifacts.registry.stored import artifact_names, read_document, read_manifest
 from infinity_v3.artifacts.registry.trust import check_trust
 from infinity_v3.artifacts.registry.version_signatures import (
     Signatures,
@@ -112,6 +122,10 @@ class Registry:
         """Let a channel point to a version, its gates passed; see `moves.move_channel`."""
         return move_channel(self.storage, self._log(order.name), order)
 
+    def mend_channel(self, name: str, channel: str) -> None:
+        """Write the file of a channel that was lost or lags behind; see `moves.mend_channel`."""
+        mend_channel(self.storage, self._log(name), name, channel)
+
     def retire(self, name: str, version: str, *, actor: str) -> Event:
         """Take a version back; see `retire.retire`."""
         return retire(self.storage, self._log(name), name, version, actor)
@@ -125,8 +139,8 @@ class Registry:
         return read_signatures(self.storage, name, version)
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
-        return names_in(self.storage, paths.NAMES)
+        """All names, sorted; stray files between them are left out."""
+        return artifact_names(self.storage)
 
     def versions(self, name: str) -> dict[str, VersionRecord]:
         """The versions of a name that are not retired, oldest first."""
@@ -139,6 +153,10 @@ class Registry:
     def channels(self, name: str) -> tuple[ChannelState, ...]:
         """All channels of a name that point somewhere."""
         return list_channels(self.storage, self._log(name), name)
+
+    def channel_names(self, name: str) -> tuple[str, ...]:
+        """The channels of a name, unread: a damaged one is among them."""
+        return channel_names(self.storage, self._log(name), name)
 
     def event(self, name: str, seq: int) -> Event:
         """One event of a name's log."""

@@ -105,6 +105,21 @@ def is_artifact_id(value: str) -> bool:
     return prefix == "sha256" and colon == ":" and is_sha256(digits)
 
 
+def artifact_names(storage: RegistryStorage) -> tuple[str, ...]:
+    """The names of a registry, sorted; files that lie between their folders are left out."""
+    names = names_in(storage, paths.NAMES)
+    # In an object store, what is no folder has no log either.
+    return tuple(name for name in names if not storage.is_local or not is_stray(storage, name))
+
+
+def is_stray(storage: RegistryStorage, name: str) -> bool:
+    """Tell whether a file lies where the folder of a name is expected."""
+    try:
+        return storage.size(f"{paths.NAMES}/{name}") is not None
+    except RefusedError:
+        return False  # A link: whoever looks into it says so.
+
+
 def names_in(storage: RegistryStorage, folder: str, suffix: str = "") -> tuple[str, ...]:
     """Names in a folder that end in `suffix`, without it; what cannot be a name is left out."""
     found = (entry for entry in storage.list(folder) if entry.endswith(suffix))

@@ -2,7 +2,8 @@
 
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.registry import paths
-from infinity_v3.artifacts.registry.event_signature import is_event_trusted
+from infinity_v3.artifacts.registry.event_signature import actor_problem, is_event_trusted
+from infinity_v3.artifacts.registry.records import Event
 from infinity_v3.artifacts.registry.resolve import Resolved
 from infinity_v3.artifacts.registry.seen_events import SeenEvents
 from infinity_v3.artifacts.registry.signing import SignatureVerifier, version_message
@@ -61,8 +62,19 @@ def _check_event(storage: RegistryStorage, resolved: Resolved, verifier: Signatu
     event = resolved.event
     if event is None or is_event_trusted(event, verifier):
         return
-    found = "no signature" if event.signature is None else f"one by {event.signature.key_id}"
     raise RefusedError(
         f"{shown(storage, paths.event(event.name, event.seq))}: expected a valid signature by "
-        f"{' or '.join(verifier.key_ids)}, found {found}; move the channel again with a key"
+        f"{' or '.join(verifier.key_ids)}, found {_found(event, verifier)}; move the channel again "
+        "with a key"
     )
+
+
+def _found(event: Event, verifier: SignatureVerifier) -> str:
+    if event.signature is None:
+        return "no signature"
+    key_id = event.signature.key_id
+    if key_id not in verifier.key_ids:
+        return f"one by {key_id}"
+    if (problem := actor_problem(event)) is not None:
+        return f"one of an event that was changed: {problem}"
+    return f"one by {key_id} that does not fit this event: it was made for another one"

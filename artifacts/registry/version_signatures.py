@@ -36,10 +36,18 @@ def read_signatures(storage: RegistryStorage, name: str, version: str) -> Signat
 
 def write_signature(
     storage: RegistryStorage, name: str, version: str, identity: str, signer: Signer
-) -> None:
-    """Sign a version; what the same key signed before is replaced."""
+) -> bool:
+    """Sign a version; what the same key signed before is replaced.
+
+    Returns:
+        Whether this signature was not there before.
+    """
+    path = paths.signature(name, version, signer.key_id)
     signature = signer.sign(version_message(name, version, identity))
-    storage.replace(paths.signature(name, version, signer.key_id), signature)
+    if storage.read(path) == signature:
+        return False
+    storage.replace(path, signature)
+    return True
 
 
 def trusted_key(signatures: Signatures, message: bytes, verifier: SignatureVerifier) -> str | None:

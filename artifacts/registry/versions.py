@@ -3,7 +3,7 @@
 Knows nothing of channels and of blobs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.names import is_sha256
@@ -40,6 +40,17 @@ def find_version(
     record = _in_force(log.last(), version, record)
     if record is not None:
         check_version(storage, log, name, version, record)
+    return record
+
+
+def find_push(
+    storage: RegistryStorage, log: EventLog, name: str, version: str
+) -> VersionRecord | None:
+    """Like `find_version`, but where the record of a version was lost, the log tells it."""
+    record = find_version(storage, log, name, version)
+    if record is None:
+        used = was_pushed(log, version)
+        return record_of(used) if used is not None and used.kind is EventKind.PUSH else None
     return record
 
 
@@ -83,6 +94,17 @@ def record_of(event: Event) -> VersionRecord:
         build=_blob_note(event, BUILD_NOTE),
         event=event.seq,
     )
+
+
+def live_pushes(events: Iterable[Event]) -> dict[str, Event]:
+    """Push events of the versions that were not retired, from all events of a name."""
+    found: dict[str, Event] = {}
+    for event in events:
+        if event.kind is EventKind.PUSH:
+            found[event.version] = event
+        elif event.kind is EventKind.RETIRE:
+            found.pop(event.version, None)
+    return found
 
 
 def write_version(storage: RegistryStorage, event: Event) -> None:

@@ -91,11 +91,16 @@ def _bounded(promotion: Promotion, target: Target, gate: str, bound: float) -> G
         gate=gate,
         subject=target.name,
         current=_shown_current(promotion.current, target.name, gate),
-        candidate=_shown(found, is_cosine),
-        bound=f"{'>=' if is_cosine else '<='} {bound:g}",
+        candidate=_shown_against(found, bound, is_cosine),
+        bound=f"{'>=' if is_cosine else '<='} {_shown_bound(bound)}",
         passed=has_none or _holds(found.value, bound, is_cosine),
         detail="no output of it is a vector" if has_none else found.problem,
     )
+
+
+def _shown_bound(bound: float) -> str:
+    short = f"{bound:g}"
+    return short if float(short) == bound else repr(bound)
 
 
 def _holds(value: float | None, bound: float, is_cosine: bool) -> bool:
@@ -108,6 +113,15 @@ def _shown_current(current: Side | None, target_name: str, gate: str) -> str | N
     if current is None or _target_of(current, target_name) is None:
         return None
     return _shown(worst(current, target_name, gate), gate == MIN_COSINE)
+
+
+def _shown_against(found: Found, bound: float, is_cosine: bool) -> str | None:
+    """As many digits as it takes for a figure that fails to read as failing."""
+    shown = _shown(found, is_cosine)
+    if shown is None or found.value is None:
+        return None
+    reads_alike = _holds(float(shown), bound, is_cosine) == _holds(found.value, bound, is_cosine)
+    return shown if reads_alike else repr(found.value)
 
 
 def _shown(found: Found, is_cosine: bool) -> str | None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from infinity_v3.artifacts.layout import BUILD_FILE
 from infinity_v3.artifacts.registry import paths
+from infinity_v3.artifacts.registry.channels import ChannelState
+from infinity_v3.artifacts.registry.event_signature import is_signed_by
 from infinity_v3.artifacts.registry.moves import ChannelMove
 from infinity_v3.artifacts.registry.pull import pull_bytes
 from infinity_v3.artifacts.registry.pull_cache import pull_into_cache
@@ -24,6 +26,7 @@ from infinity_v3.compiler.gates.promotion import Fetch, Promotion, Side
 from infinity_v3.compiler.gates.signature_gate import Trust
 from infinity_v3.compiler.gates.table import PromotionReport
 from infinity_v3.compiler.progress import Progress
+from infinity_v3.compiler.registry.keys import check_key_given
 
 GOLDEN_NOTE = "golden-requests"
 """Key of a promotion's notes: sha256 of the golden requests that were used."""
@@ -58,7 +61,8 @@ def promote(registry: Registry, order: PromoteOrder, progress: Progress) -> Prom
 
     Raises:
         RefusedError: no such candidate, no section for the channel, a malformed policy, a place
-            that cannot keep two writers apart, or the channel was moved while the gates ran.
+            that cannot keep two writers apart, the channel was moved while the gates ran, or its
+            last move is signed and no key was given.
         RunFailedError: the registry cannot be read or written.
     """
     name, channel = order.source.name, order.channel
@@ -67,9 +71,15 @@ def promote(registry: Registry, order: PromoteOrder, progress: Progress) -> Prom
     current = None
     if before.event is not None:
         current = registry.resolve(Reference(name=name, version=before.event.version))
+    is_settled = _is_settled(order.signer, candidate, before)
+    if not (order.is_dry_run or is_settled):
+        check_key_given(before, order.signer)
     policy_bytes = registry.storage.read(paths.POLICY)
-    report = _judge(registry, order, candidate, current, policy_bytes, progress)
-    if report.failed or order.is_dry_run or _is_there(candidate, current):
+    sides = (candidate, current)
+    report = _judge(registry, order, sides, policy_bytes, progress, is_settled=is_settled)
+    if is_settled and before.is_interrupted and not order.is_dry_run:
+        registry.mend_channel(name, channel)
+    if report.failed or order.is_dry_run or is_settled:
         return report
     event = registry.move_channel(
         ChannelMove(
@@ -90,21 +100,25 @@ def promote(registry: Registry, order: PromoteOrder, progress: Progress) -> Prom
     return replace(report, event=event.seq)
 
 
-def _is_there(candidate: Resolved, current: Resolved | None) -> bool:
-    if current is None:
+def _is_settled(signer: Signer | None, candidate: Resolved, before: ChannelState) -> bool:
+    """Tell whether the channel's last move says all that the promotion would say."""
+    event = before.event
+    if event is None or (event.version, event.id) != (candidate.version, candidate.id):
         return False
-    return (candidate.version, candidate.id) == (current.version, current.id)
+    return signer is None or is_signed_by(event, signer)
 
 
 def _judge(
     registry: Registry,
     order: PromoteOrder,
-    candidate: Resolved,
-    current: Resolved | None,
+    sides: tuple[Resolved, Resolved | None],
     policy_bytes: bytes | None,
     progress: Progress,
+    *,
+    is_settled: bool,
 ) -> PromotionReport:
     """Ask the gates, where there is something to decide."""
+    candidate, current = sides
     promotion = Promotion(
         channel=order.channel,
         policy=_policy(order, policy_bytes),
@@ -112,14 +126,14 @@ def _judge(
         current=None if current is None else _side(registry, current),
         actor=order.actor if order.signer is None else order.signer.key_id,
     )
-    is_asked = not order.is_ungated and (order.is_dry_run or not _is_there(candidate, current))
+    is_asked = not order.is_ungated and (order.is_dry_run or not is_settled)
     golden = _golden(registry, promotion) if is_asked else None
     figures: tuple[GateFigure, ...] = ()
     if is_asked:
         inputs = GateInputs(
             trust=_trust(registry, order, promotion),
             golden=golden,
-            fetch=_fetcher(registry, (candidate, current), order.cache, progress),
+            fetch=_fetcher(registry, sides, order.cache, progress),
         )
         figures = run_gates(promotion, inputs, progress)
     return PromotionReport(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.registry.channels import ChannelState
 from infinity_v3.artifacts.registry.signing import SignatureVerifier, Signer
 
 _Command = Callable[..., None]
@@ -55,3 +57,17 @@ def verifier_of(paths: Sequence[Path]) -> SignatureVerifier | None:
     from infinity_v3.artifacts.registry.ed25519 import read_verifier
 
     return read_verifier(paths)
+
+
+def check_key_given(state: ChannelState, signer: Signer | None) -> None:
+    """Refuse to move a channel without a key, whose last move is signed.
+
+    Raises:
+        RefusedError: names the key that signed it.
+    """
+    signature = None if state.event is None else state.event.signature
+    if signer is None and signature is not None:
+        raise RefusedError(
+            f"{state.name}:{state.channel}: its last move is signed by {signature.key_id}, and "
+            "servers may require that; give --sign-key PRIVATE.pem"
+        )

@@ -35,10 +35,14 @@ class RegistryPlace:
         """The path or URL of the registry.
 
         Raises:
-            UsageError: the TOML file is malformed, or nothing names a registry.
+            UsageError: the TOML file is malformed, nothing names a registry, or what names one is
+                empty or names the memory of a process.
         """
-        named = self.registry or os.environ.get(REGISTRY_ENV)
-        return named or self._in_config() or default_location(os.environ)
+        if self.registry is not None:
+            return _checked(self.registry, "--registry")
+        if (named := os.environ.get(REGISTRY_ENV)) is not None:
+            return _checked(named, REGISTRY_ENV)
+        return self._in_config() or default_location(os.environ)
 
     def open(
         self, *, verifier: SignatureVerifier | None = None, seen: SeenEvents | None = None
@@ -125,4 +129,18 @@ def _registry_of(document: Mapping[str, object], path: Path) -> str | None:
     found = document.get("registry")
     if found is not None and not isinstance(found, str):
         raise UsageError(f"{path}: registry: expected a string, the path or URL of a registry")
-    return found
+    return None if found is None else _checked(found, f"{path}: registry")
+
+
+def _checked(location: str, where: str) -> str:
+    if not location.strip():
+        raise UsageError(
+            f"{where}: expected the path or URL of a registry, found an empty text; give one, or "
+            "leave it out for the user's own"
+        )
+    if location.startswith("memory:"):
+        raise UsageError(
+            f"{where}: {location}: expected a place that outlives the command, found its memory; "
+            "give a directory or the URL of an object store"
+        )
+    return location

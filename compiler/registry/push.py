@@ -50,5 +50,13 @@ def push(
 def _text(report: PushReport) -> str:
     sent = f"{counted(report.sent_files, 'file')} sent ({shown_bytes(report.sent_bytes)})"
     reused = f"{report.reused_files} were there ({shown_bytes(report.reused_bytes)})"
-    known = "" if report.is_new else "\n  this version was there already; nothing changed"
+    known = "" if report.is_new else f"\n  this version was there already; {_changes(report)}"
     return f"{report.name}=={report.version}\n  {report.id}\n  {sent}, {reused}{known}\n"
+
+
+def _changes(report: PushReport) -> str:
+    """What a push of a known version did."""
+    num_mended = len(report.healed) + len(report.restored)
+    mended = f"{counted(num_mended, 'lost or damaged file')} mended" if num_mended else ""
+    signed = "a signature added" if report.is_signed else ""
+    return ", ".join(filter(None, (mended, signed))) or "nothing changed"

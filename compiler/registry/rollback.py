@@ -15,7 +15,7 @@ from infinity_v3.artifacts.registry.rollback import Place
 from infinity_v3.artifacts.typed_json import to_json
 from infinity_v3.compiler.command_group import json_option
 from infinity_v3.compiler.registry.actor import actor_of
-from infinity_v3.compiler.registry.keys import sign_key_option, signer_of
+from infinity_v3.compiler.registry.keys import check_key_given, sign_key_option, signer_of
 from infinity_v3.compiler.registry.output import SHORT_ID_CHARS, print_result, short_id
 from infinity_v3.compiler.registry.place import RegistryPlace, registry_write_options
 
@@ -48,11 +48,7 @@ def rollback(
     signer = signer_of(sign_key)
     registry = place.open()
     state = _state(registry, name, channel)
-    if signer is None and state.event is not None and state.event.signature is not None:
-        raise RefusedError(
-            f"{name}:{channel}: its last move is signed by {state.event.signature.key_id}, and "
-            "servers may require that; give --sign-key PRIVATE.pem"
-        )
+    check_key_given(state, signer)
     version, identity = _target(registry, state, to_id)
     event = registry.move_channel(
         ChannelMove(

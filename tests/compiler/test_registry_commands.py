@@ -177,6 +177,18 @@ def test_versions_never_change(filled: Shell) -> None:
     )
 
 
+def test_a_push_of_a_known_version_says_what_it_did(filled: Shell, keys: tuple[Path, Path]) -> None:
+    lost = filled.registry / paths.version(NAME, "1")
+    lost.unlink()
+    mended = filled.registry_("push", "one", "--version", "1")
+    assert mended.out.endswith("was there already; 1 lost or damaged file mended\n")
+    assert lost.exists()
+    signed = filled.registry_("push", "one", "--version", "1", "--sign-key", keys[0])
+    assert signed.out.endswith("was there already; a signature added\n")
+    again = filled.registry_("push", "one", "--version", "1", "--sign-key", keys[0])
+    assert again.out.endswith("was there already; nothing changed\n")
+
+
 def test_differences_are_told_key_by_key(filled: Shell) -> None:
     found = filled.registry_("diff", f"{NAME}==1", "two", "--json").document
     assert found["differences"] == [
@@ -269,18 +281,42 @@ def test_damage_is_printed_and_ends_with_3(filled: Shell) -> None:
     assert ended.document["damage"] == [
         {
             "path": paths.channel(NAME, "prod"),
-            "problem": "contradicts event 2 of the log; the channel was changed behind it",
+            "problem": "contradicts event 2 of the log; the channel was changed behind it; if the "
+            "log is right, remove this file and promote again what the log says",
         }
     ]
     assert f"damaged: {paths.channel(NAME, 'prod')}: contradicts event 2" in ended.error
     assert "contradicts event 2" in filled.refuse(3, "pull", NAME, "--out", "out")
 
 
+def test_a_damaged_channel_is_named_and_the_rest_is_listed(filled: Shell) -> None:
+    path = filled.registry / paths.channel(NAME, "prod")
+    path.write_text("{")
+    (filled.registry / "names/readme").write_text("?")
+    ended = filled.run("registry", "list", "--json")
+    assert ended.code == 3
+    assert ended.document["damaged"] == [f"{NAME}:prod"]
+    rows = ended.document["names"]
+    assert isinstance(rows, list)
+    (row,) = rows
+    assert (row["name"], len(row["versions"]), row["channels"]) == (NAME, 2, {})
+    assert f"error: damaged: {NAME}:prod: {path}: " in ended.error
+    remedy = "remove this file and promote again what the log says"
+    assert remedy in ended.error
+    for command in (("show", NAME), ("rollback", NAME, "--channel", "prod")):
+        assert remedy in filled.refuse(3, *command)
+    path.unlink()
+    assert filled.registry_("list").out.splitlines()[1].split()[3] == "prod=2"
+    filled.registry_("gc")
+    assert "names/readme: expected the folder of a name" in filled.run("registry", "fsck").out
+
+
 def test_where_the_registry_is_found(filled: Shell) -> None:
     """Flag before environment before TOML before the user's own."""
     toml = filled.folder / "infinity.toml"
     toml.write_text(f'registry = "{filled.registry}"\n[compile]\nname = "x"\n')
-    nothing = {"INFINITY_REGISTRY": ""}
+    del filled.environ["INFINITY_REGISTRY"]
+    nothing: dict[str, str] = {}
     own = filled.folder / "data/infinity_v3/registry"
     assert f"{own}: expected a registry" in filled.run("registry", "list", **nothing).error
     assert filled.run("registry", "list", "--config", "infinity.toml", **nothing).code == 0
@@ -290,6 +326,14 @@ def test_where_the_registry_is_found(filled: Shell) -> None:
     assert "/no: expected a registry" in elsewhere.error
     by_flag = filled.run("registry", "list", "--registry", "registry", INFINITY_REGISTRY="/no")
     assert NAME in by_flag.out
+    toml.write_text('registry = ""\n')
+    empty = "expected the path or URL of a registry, found an empty text"
+    for ended, where in (
+        (filled.run("registry", "list", "--registry", ""), "--registry"),
+        (filled.run("registry", "list", INFINITY_REGISTRY=""), "INFINITY_REGISTRY"),
+        (filled.run("registry", "list", "--config", "infinity.toml"), "infinity.toml: registry"),
+    ):
+        assert (ended.code, f"error: {where}: {empty}" in ended.error) == (2, True)
     toml.write_text("registry = 3\n")
     wrong = filled.run("registry", "list", "--config", "infinity.toml", **nothing)
     assert (wrong.code, "registry: expected a string" in wrong.error) == (2, True)
@@ -333,6 +377,9 @@ def test_a_damaged_artifact_in_the_registry_is_not_inspected(filled: Shell) -> N
         (("frob",), "no such command: frob; commands: "),
         ((), "expected a command: "),
         (("list", "--registry", "nowhere://x"), "nowhere"),
+        (("init", "--registry", "memory://x"), "a place that outlives the command, found its mem"),
+        (("verify", NAME, "--key", "missing.pem"), "missing.pem: no such key file"),
+        (("push", "one", "--version", "1", "--sign-key", "no.pem"), "no.pem: no such key file"),
     ],
 )
 def test_wrong_usage_ends_with_2(shell: Shell, arguments: tuple[str, ...], words: str) -> None:

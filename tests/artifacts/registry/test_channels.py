@@ -211,3 +211,17 @@ def test_a_killed_retirement_counts(registry: Registry, tmp_path: Path) -> None:
     assert damage_of(registry) == {}
     promote(registry, "3")
     assert registry.storage.size(path) is None
+
+
+def test_a_channel_never_moves_backwards_behind_a_cut_off_log(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """What the file names was acknowledged; nobody writes over it because the log lost it."""
+    before = registry.storage.read(PROD)
+    registry.storage.delete(paths.event(NAME, 5))
+    seen_now = Registry(registry.storage)
+    for version in ("1", "4"):
+        with pytest.raises(RefusedError, match="names event 5, which the log does not have"):
+            push(seen_now, tmp_path, version)
+    assert registry.storage.read(PROD) == before
+    assert PROD in damage_of(registry)

@@ -1,6 +1,7 @@
 """What nothing needs goes; what anything needs stays, and the registry stays whole."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from infinity_v3.artifacts.registry.registry import Registry
 from registries import (
     ACTOR,
     NAME,
+    checked,
     damage_of,
     fake,
     files_below,
@@ -131,3 +133,63 @@ def test_a_damaged_registry_is_left_alone(registry: Registry, tmp_path: Path) ->
     with pytest.raises(RefusedError, match="expected this manifest, found none"):
         collect(registry)
     assert listing(tmp_path / "registry") == before
+
+
+def test_a_version_whose_record_was_lost_keeps_its_files(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """The log is the truth: what it pushed stays, and a push of the same brings the record back."""
+    push(registry, tmp_path, "1")
+    promote(registry, "1")
+    push(registry, tmp_path, "2")
+    make_old(tmp_path / "registry")
+    path = paths.version(NAME, "1")
+    record = registry.storage.read(path)
+    registry.storage.delete(path)
+    before = listing(tmp_path / "registry")
+    with pytest.raises(RefusedError, match=rf"{path}: expected the record .* event 1 pushed"):
+        collect(registry)
+    assert listing(tmp_path / "registry") == before
+
+    report = push(registry, tmp_path, "1")
+    assert (report.is_new, report.event, report.restored) == (False, 1, (path,))
+    assert registry.storage.read(path) == record
+    assert collect(registry).removed == ()
+    assert damage_of(registry) == {}
+
+
+def test_files_without_any_log_are_left_alone(registry: Registry, tmp_path: Path) -> None:
+    push(registry, tmp_path, "1")
+    make_old(tmp_path / "registry")
+    shutil.rmtree(tmp_path / "registry" / paths.NAMES)
+    before = listing(tmp_path / "registry")
+    with pytest.raises(RefusedError, match="expected the log of at least one name, found none"):
+        collect(registry)
+    assert listing(tmp_path / "registry") == before
+    assert paths.NAMES in damage_of(registry)
+
+
+def test_a_channel_whose_file_was_lost_keeps_its_version_from_being_retired(
+    registry: Registry, tmp_path: Path
+) -> None:
+    push(registry, tmp_path, "1")
+    promote(registry, "1")
+    push(registry, tmp_path, "2")
+    registry.storage.delete(paths.channel(NAME, "prod"))
+    with pytest.raises(RefusedError, match="a version that no channel points to, found prod"):
+        registry.retire(NAME, "1", actor=ACTOR)
+
+
+def test_an_unreadable_lease_counts_for_an_hour(registry: Registry, tmp_path: Path) -> None:
+    """It keeps both away, as it may be of either; fsck notes it, and an old one is removed."""
+    path = f"{paths.LEASES}/empty.json"
+    registry.storage.replace(path, b"")
+    assert [finding.path for finding in checked(registry).notes] == [path]
+    with pytest.raises(RefusedError, match=rf"{path}: .* counts for 60 min more; remove it where"):
+        push(registry, tmp_path, "1")
+    with pytest.raises(RefusedError, match=f"{path}: expected a lease, found something else"):
+        collect(registry)
+    make_old(tmp_path / "registry")
+    collect(registry)
+    assert registry.storage.list(paths.LEASES) == ()
+    push(registry, tmp_path, "1")

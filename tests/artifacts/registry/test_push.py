@@ -232,6 +232,37 @@ def test_the_cache_pulls_once_and_mends_itself(registry: Registry, tmp_path: Pat
     assert (path / "tokenizer/tokenizer.json").read_bytes() == b'{"model":{}}'
 
 
+def test_the_cache_follows_the_documents_of_the_version_asked_for(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """One id, two versions: the second was tuned and has no build.json."""
+    artifact, cache = fake(tmp_path, "1.0"), tmp_path / "cache"
+    tuned = PROFILE.replace(b'"targets":{}', b'"targets":{"cpu":{}}')
+    (artifact.path / "profile.json").write_bytes(PROFILE)
+    (artifact.path / "build.json").write_bytes(BUILD)
+    registry.push(artifact, "1.0", actor=ACTOR)
+    (artifact.path / "profile.json").write_bytes(tuned)
+    (artifact.path / "build.json").unlink()
+    registry.push(artifact, "1.1", actor=ACTOR)
+    first, second = (resolve(registry, f"{NAME}=={version}") for version in ("1.0", "1.1"))
+    assert first.id == second.id
+
+    for _ in range(2):
+        path = pull_into_cache(registry, first, cache)
+        assert (path / "profile.json").read_bytes() == PROFILE
+        assert (path / "build.json").read_bytes() == BUILD
+        assert pull_into_cache(registry, second, cache) == path
+        assert (path / "profile.json").read_bytes() == tuned
+        assert not (path / "build.json").exists()
+
+    (path / "profile.json").write_bytes(b"tuned here")
+    pull_into_cache(registry, second, cache)
+    assert (path / "profile.json").read_bytes() == b"tuned here"
+    assert [entry.name for entry in path.parent.iterdir() if ".json" in entry.name] == [
+        f"{path.name}.documents.json"
+    ]
+
+
 def test_the_log_tells_who_pushed_what(registry: Registry, tmp_path: Path) -> None:
     push(registry, tmp_path, "1.0")
     promote(registry, "1.0")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from infinity_v3.artifacts.errors import RefusedError, RunFailedError, UsageError
+from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.ed25519 import (
     Ed25519Signer,
@@ -110,7 +110,7 @@ def test_other_keys_are_refused(tmp_path: Path, command: tuple[str, ...], words:
 def test_a_private_key_in_place_of_a_public_one_is_named(key_files: tuple[Path, Path]) -> None:
     with pytest.raises(UsageError, match="expected an Ed25519 public key in PEM, found a private"):
         read_verifier([key_files[0]])
-    with pytest.raises(RunFailedError, match=r"cannot read .*no such file"):
+    with pytest.raises(UsageError, match=r"missing\.pem: no such key file"):
         read_verifier([key_files[0].with_name("missing.pem")])
 
 

@@ -131,6 +131,12 @@ def change_last_event(scene: Scene) -> str:
     return path
 
 
+def change_actor(scene: Scene) -> str:
+    path = paths.event(NAME, 4)
+    scene.edit(path, f'"actor":"{scene.signer.key_id}"', '"actor":"deadbeefdeadbeef"')
+    return path
+
+
 def sign_event_with_rubbish(scene: Scene) -> str:
     path = paths.event(NAME, 4)
     text = (scene.place / path).read_text()
@@ -169,6 +175,7 @@ CHANGES = (
     cut_log_off,
     break_log,
     change_last_event,
+    change_actor,
     sign_event_with_rubbish,
     change_signature,
     cut_signature,
@@ -246,9 +253,18 @@ def test_an_old_signed_event_under_a_new_number_is_refused(scene: Scene) -> None
     signature = re.search(r'"signature":\{[^}]+\}', old)
     assert signature is not None
     scene.edit(fifth, '"signature":null', signature[0])
-    with pytest.raises(RefusedError, match=rf"{fifth}: expected a valid signature by"):
+    scene.edit(fifth, '"actor":"unverified:test"', f'"actor":"{scene.signer.key_id}"')
+    with pytest.raises(RefusedError, match=rf"{fifth}: .* that does not fit this event"):
         scene.pull()
     assert list(scene.damage()) == [fifth]
+
+
+def test_an_unsigned_move_in_the_name_of_a_key_is_damage(scene: Scene) -> None:
+    promote(Registry(LocalStorage(scene.place)), "1")
+    fifth = paths.event(NAME, 5)
+    scene.edit(fifth, '"actor":"unverified:test"', f'"actor":"{scene.signer.key_id}"')
+    assert list(scene.damage()) == [fifth]
+    assert "expected as its actor unverified:<user>, unsigned" in scene.damage()[fifth]
 
 
 def test_an_unsigned_move_is_refused_where_signatures_are_asked_for(scene: Scene) -> None:
@@ -273,3 +289,21 @@ def test_files_that_nobody_wrote_are_named(scene: Scene, path: str) -> None:
     file = scene.place / path
     file.write_text("?")
     assert path in scene.damage()
+
+
+def test_links_and_odd_files_do_not_end_the_check(scene: Scene) -> None:
+    """Each is named, and so is damage that comes behind it."""
+    elsewhere = scene.folder / "elsewhere"
+    elsewhere.mkdir()
+    linked = (VERSION, PROD, f"names/{NAME}/versions/2.sig", "names/linked", "leases")
+    for path in linked:
+        file = scene.place / path
+        if file.is_dir():
+            shutil.rmtree(file)
+        file.unlink(missing_ok=True)
+        file.symlink_to(elsewhere)
+    (scene.place / "names/readme").write_text("?")
+    blob = change_blob(scene)
+    damage = scene.damage()
+    expected = {path if path != "names/linked" else "names/linked/log" for path in linked}
+    assert expected.union({"names/readme", blob}) <= set(damage)

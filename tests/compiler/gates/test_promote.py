@@ -16,6 +16,7 @@ from gate_registry import ACTOR, NAME, make_registry, push_fake
 from infinity_v3.artifacts.errors import RefusedError, UsageError
 from infinity_v3.artifacts.registry import paths
 from infinity_v3.artifacts.registry.ed25519 import read_signer, read_verifier
+from infinity_v3.artifacts.registry.event_signature import is_event_trusted
 from infinity_v3.artifacts.registry.moves import ChannelMove
 from infinity_v3.artifacts.registry.records import Event, EventKind
 from infinity_v3.artifacts.registry.reference import Reference
@@ -24,6 +25,7 @@ from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.gates.promote import PromoteOrder, promote
 from infinity_v3.compiler.gates.table import PromotionReport
 from infinity_v3.compiler.progress import SilentProgress
+from registries import new_key
 
 TARGET = "cpu-x86_64-avx2-f32"
 GOOD = {TARGET: {"pooled_mean.max_abs": 1e-6, "pooled_mean.min_cosine": 0.99999}}
@@ -160,6 +162,41 @@ def test_what_is_there_already_is_left_alone(place: Place) -> None:
     assert report.event is None
     assert not report.failed
     assert snapshot(Path(place.location)) == before
+
+
+def test_promoting_again_brings_back_the_file_of_a_channel(place: Place) -> None:
+    place.promote("1.0")
+    place.push("3.0")
+    path = paths.channel(NAME, "prod")
+    before = place.registry.storage.read(path)
+    place.registry.storage.delete(path)
+    place.promote("1.0", is_dry_run=True)
+    assert place.registry.storage.read(path) is None
+    assert place.promote("1.0").event is None
+    assert place.registry.storage.read(path) == before is not None
+
+
+def test_what_was_promoted_without_a_key_is_signed_by_promoting_it_again(
+    place: Place,
+) -> None:
+    signers, trusted = zip(*(new_key() for _ in range(2)), strict=True)
+    place.promote("1.0")
+    for signer, verifier in zip(signers, trusted, strict=True):
+        report = place.promote("1.0", signer=signer)
+        event = place.event()
+        assert event is not None
+        assert report.event == event.seq
+        assert event.actor == signer.key_id
+        assert event.figures == report.figures != ()
+        assert is_event_trusted(event, verifier)
+        assert place.promote("1.0", signer=signer).event is None
+    assert place.promote("1.0").event is None
+    place.push("3.0")
+    before = snapshot(Path(place.location))
+    with pytest.raises(RefusedError, match=r"its last move is signed by .*; give --sign-key"):
+        place.promote("3.0")
+    assert snapshot(Path(place.location)) == before
+    assert place.promote("3.0", is_dry_run=True).failed == ()
 
 
 def test_a_channel_without_a_section_needs_no_gates_which_the_log_records(place: Place) -> None:

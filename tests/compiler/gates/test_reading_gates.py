@@ -46,6 +46,23 @@ def test_parity_of_every_target_must_have_passed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "value", "candidate", "bound"),
+    [
+        (ChannelPolicy(min_cosine=1.0), 0.999999999, "0.999999999", ">= 1"),
+        (ChannelPolicy(min_cosine=0.99999999), 0.9999999899, "0.9999999899", ">= 0.99999999"),
+        (ChannelPolicy(max_abs=1e-5), 1.0001e-5, "1.0001e-05", "<= 1e-05"),
+    ],
+)
+def test_a_figure_that_fails_reads_as_failing(
+    policy: ChannelPolicy, value: float, candidate: str, bound: str
+) -> None:
+    parities = {AVX2: {"pooled_mean.max_abs": value, "pooled_mean.min_cosine": value}}
+    side = make_side(targets=(make_target(AVX2),), build={"parity": parities})
+    *_, figure = parity(make_promotion(policy, candidate=side))
+    assert (figure.candidate, figure.bound, figure.passed) == (candidate, bound, False)
+
+
+@pytest.mark.parametrize(
     ("policy", "expected"),
     [
         (
