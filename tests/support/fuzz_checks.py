@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import zstandard
@@ -18,6 +19,7 @@ _KEYS: Mapping[Shape, set[str]] = {
     Shape.TEI: {"error", "error_type"},
     Shape.OPENAI: {"error", "message", "type", "code"},
     Shape.SGLANG: {"object", "message", "type", "param", "code"},
+    Shape.SYSTEMONE: {"detail"},
 }
 _NESTED_KEYS = {"message", "type", "param", "code"}
 # What a sound engine never says of a request that passed every check.
@@ -86,12 +88,28 @@ def _error_problem(answer: FuzzAnswer, document: object, shape: Shape) -> str | 
         return f"an error of type {answer.headers.get('content-type')}"
     if not isinstance(document, dict) or set(document) != _KEYS[shape]:
         return f"an error in another shape than {shape.value}"
+    if shape is Shape.SYSTEMONE:
+        return _detail_problem(document["detail"], len(answer.body), answer)
     if shape is Shape.OPENAI and set(document["error"]) != _NESTED_KEYS:
         return "a nested error in another shape"
     if shape is not Shape.TEI and document["code"] != answer.status:
         return "the error says another status"
     message = document["error"] if shape is Shape.TEI else document["message"]
     return _message_problem(message, len(answer.body), answer)
+
+
+def _detail_problem(detail: object, num_bytes: int, answer: FuzzAnswer) -> str | None:
+    """Decision routes give one object, or for a 422 a list of what is wrong where."""
+    is_list = isinstance(detail, list)
+    parts: list[Any] = detail if isinstance(detail, list) else [detail]
+    keys = {"loc", "msg", "type"} if is_list else {"error_type", "message"}
+    if not parts or any(not isinstance(part, dict) or set(part) != keys for part in parts):
+        return "a detail in another shape"
+    if is_list is not (answer.status == 422):
+        return f"a {'list' if is_list else 'single'} detail with status {answer.status}"
+    messages = [part["msg" if is_list else "message"] for part in parts]
+    problems = (_message_problem(message, num_bytes, answer) for message in messages)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _message_problem(message: object, num_bytes: int, answer: FuzzAnswer) -> str | None:
