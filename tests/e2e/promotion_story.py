@@ -146,7 +146,7 @@ def tell(story: Story) -> None:
     story.say("5. clean up")
     story.on_registry("retire", f"{NAME}==2.0-worse")
     freed = story.on_registry("gc", "--grace", "0s")
-    story.claim("1 files removed" in freed, "gc frees what the retired version alone needed")
+    story.claim("1 file removed" in freed, "gc frees what the retired version alone needed")
     story.on_registry("fsck")
     story.on_registry("log", NAME)
 
