@@ -88,7 +88,7 @@ def test_check_as_json(
     [
         (("--only", "tow"), 2, "--only: models.toml has no model 'tow'; did you mean two?; it has"),
         (("--junit", "none/x.xml"), 2, "--junit: none/x.xml: expected a file in a folder that "),
-        (("--sign-key", "none.pem"), 2, "--sign-key: cannot read none.pem"),
+        (("--sign-key", "none.pem"), 2, "--sign-key: none.pem: no such key file"),
         (("--sign-key", "one"), 2, "--sign-key: cannot read one"),
         (("--sign-key", "models.toml"), 2, "--sign-key: models.toml: expected an Ed25519 private "),
         (("--jobs", "0"), 2, "invalid value for '--jobs'"),
