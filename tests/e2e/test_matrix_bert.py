@@ -1,4 +1,4 @@
-"""From checkpoint to HTTP: two heads each of bert and its closest relatives."""
+"""From checkpoint to HTTP: a head or two of bert and its closest relatives."""
 
 import pytest
 

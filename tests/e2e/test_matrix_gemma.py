@@ -1,4 +1,4 @@
-"""From checkpoint to HTTP: two heads each of Gemma decoders."""
+"""From checkpoint to HTTP: a head or two of Gemma decoders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From checkpoint to HTTP: two heads each of Llama and Mistral decoders."""
+"""From checkpoint to HTTP: a head or two of Llama and Mistral decoders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From checkpoint to HTTP: two heads each of Qwen decoders."""
+"""From checkpoint to HTTP: a head or two of Qwen decoders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From checkpoint to HTTP: two heads each of encoders whose attention knows distances."""
+"""From checkpoint to HTTP: a head or two of encoders whose attention knows distances."""
 
 import pytest
 

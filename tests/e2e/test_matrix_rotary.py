@@ -1,4 +1,4 @@
-"""From checkpoint to HTTP: two heads each of encoders with rotary positions."""
+"""From checkpoint to HTTP: a head or two of encoders with rotary positions."""
 
 import pytest
 
