@@ -76,7 +76,7 @@ def parse(data: bytes, at: Location) -> object:
     try:
         return json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=_object_from_pairs,
+            object_pairs_hook=object_from_pairs,
             parse_constant=lambda token: _refuse_constant(token, at),
         )
     except UnicodeDecodeError as error:
@@ -216,7 +216,8 @@ def _is_union(annotation: object) -> bool:
     return typing.get_origin(annotation) in (types.UnionType, typing.Union)
 
 
-def _object_from_pairs(pairs: list[tuple[str, object]]) -> JsonObject:
+def object_from_pairs(pairs: list[tuple[str, object]]) -> JsonObject:
+    """Make an object of what a parser found, the last value of a key given twice."""
     found = JsonObject(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()

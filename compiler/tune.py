@@ -4,23 +4,19 @@ Every number of threads and of replicas, and every wait of idle threads, is meas
 its own. They take turns, round by round, so that a machine that slows down slows all of them.
 """
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import Kind, Manifest, Target
 from infinity_v3.artifacts.profile import Profile, read_profile, write_profile
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.artifacts.target import DeviceChoice, TargetRequest, select_target
+from infinity_v3.compiler.asked_child import AskedChild
 from infinity_v3.compiler.progress import Progress, Stage
 from infinity_v3.compiler.tune_server import quantile_s, running_server
 from infinity_v3.compiler.tuning import (
@@ -149,31 +145,17 @@ def _measure_engines(
     )
 
 
-class _EngineChild:
+class _EngineChild(AskedChild):
     """See tune_child."""
 
     def __init__(self, artifact: Artifact, target: Target, num_threads: int) -> None:
         output = artifact.manifest.graph.outputs[0].name
-        self._target = target
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", CHILD),
-                *(str(artifact.path), target.name, output, str(num_threads)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(num_threads)},
+        super().__init__(
+            CHILD,
+            (str(artifact.path), target.name, output, str(num_threads)),
+            target.name,
+            {"OMP_NUM_THREADS": str(num_threads)},
         )
-
-    def __enter__(self) -> "_EngineChild":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._process.kill()
-        self._process.communicate()
 
     def time_calls(self, num_tokens: int, budget_s: float) -> list[float]:
         """Seconds of calls with a batch of that size, run for so long.
@@ -181,22 +163,7 @@ class _EngineChild:
         Raises:
             RunFailedError: the engine could not be loaded, crashed or failed.
         """
-        process = self._process
-        assert process.stdin is not None, "the child's input is a pipe; this is a bug"
-        assert process.stdout is not None, "the child's output is a pipe; this is a bug"
-        answer = ""
-        try:
-            process.stdin.write(f"{json.dumps([num_tokens, budget_s])}\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            pass  # it has ended: below it is asked why
-        if not answer:
-            _, said = process.communicate()
-            last = said.strip().splitlines()[-1:] or [f"it ended with {process.returncode}"]
-            raise RunFailedError(f"target {self._target.name} could not be measured: {last[0]}")
-        seconds: list[float] = json.loads(answer)
-        return seconds
+        return cast(list[float], self.ask((num_tokens, budget_s)))
 
 
 def _measure_replicas(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
+from infinity_v3.artifacts.typed_json import object_from_pairs
 from infinity_v3.server.codec import collector_paused
 from infinity_v3.server.errors import HttpError, malformed
 
@@ -16,14 +17,8 @@ MAX_DEPTH = 100
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class ExactObject(dict[str, object]):
-    """A JSON object that remembers the first key that it held twice; the last value counts."""
-
-    duplicate_key: str | None = None
-
-
 def parse_exact(data: bytes) -> object:
-    """Parse a document; objects come back as `ExactObject`.
+    """Parse a document; objects come back as `JsonObject`.
 
     Raises:
         HttpError: MALFORMED: not UTF-8, no JSON, NaN or infinity, a lone surrogate, or more than
@@ -37,7 +32,7 @@ def parse_exact(data: bytes) -> object:
         with collector_paused():
             document = json.loads(
                 text,
-                object_pairs_hook=_as_object,
+                object_pairs_hook=object_from_pairs,
                 parse_constant=_refuse_constant,
                 parse_float=_finite,
             )
@@ -61,18 +56,6 @@ def count_characters(value: object) -> int:
         total += sum(len(text) for node in level for text in _texts(node))
         level = [child for node in level for child in _children(node)]
     return total
-
-
-def _as_object(pairs: list[tuple[str, object]]) -> ExactObject:
-    found = ExactObject(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                found.duplicate_key = key
-                break
-            seen.add(key)
-    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import cast
 
 from infinity_v3.artifacts.decision import DecisionLimits, QuestionType
+from infinity_v3.artifacts.typed_json import JsonObject
 from infinity_v3.runtime.decisions.question import AnswerOption, Json, Question
 from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, echoed
-from infinity_v3.server.exact_json import ExactObject
 from infinity_v3.server.schemas import DecideBody
 
 _SIDES = ("false", "true")
@@ -210,7 +210,7 @@ def _check_count(found: int, most: int, noun: str, path: tuple[str, ...]) -> Non
 
 
 def _refuse_twice(value: Mapping[str, object], *path: str) -> None:
-    key = value.duplicate_key if isinstance(value, ExactObject) else None
+    key = value.duplicate_key if isinstance(value, JsonObject) else None
     if key is not None:
         raise invalid("the key is there twice", "duplicate_key", *path, key)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from infinity_v3.artifacts.manifest import Graph, Target
 from infinity_v3.artifacts.registry.records import GateFigure
-from infinity_v3.compiler.gates.promotion import Promotion, Side
+from infinity_v3.compiler.gates.promotion import Measured, Promotion
 
 PARITY = "parity"
 MIN_COSINE = "min-cosine"
 MAX_ABS = "max-abs"
 PASSED = "passed"
-_LOGITS = frozenset({"logits", "token_logits"})
+_LOGITS = frozenset({"logits", "option_logits", "token_logits"})
 """Outputs without a direction: the cosine of one number says nothing."""
 
 
@@ -34,13 +34,43 @@ def parity_figures(promotion: Promotion) -> Iterator[GateFigure]:
     policy = promotion.policy
     if policy.min_cosine is not None:
         for target in promotion.candidate.manifest.targets:
-            yield _bounded(promotion, target, MIN_COSINE, policy.min_cosine)
+            yield bounded_figure(
+                promotion.candidate, target, MIN_COSINE, policy.min_cosine, promotion.current
+            )
     if policy.max_abs is not None:
         for target in promotion.candidate.manifest.targets:
-            yield _bounded(promotion, target, MAX_ABS, policy.max_abs)
+            yield bounded_figure(
+                promotion.candidate, target, MAX_ABS, policy.max_abs, promotion.current
+            )
 
 
-def worst(side: Side, target_name: str, gate: str) -> Found:
+def bounded_figure(
+    candidate: Measured, target: Target, gate: str, bound: float, current: Measured | None = None
+) -> GateFigure:
+    """Hold one target's worst figure against a bound.
+
+    Args:
+        candidate: whose figure is held.
+        target: one of its targets.
+        gate: MIN_COSINE or MAX_ABS.
+        bound: what is asked for.
+        current: what it is shown beside; None = nothing.
+    """
+    found = worst(candidate, target.name, gate)
+    has_none = found.value is None and not found.problem
+    is_cosine = gate == MIN_COSINE
+    return GateFigure(
+        gate=gate,
+        subject=target.name,
+        current=_shown_current(current, target.name, gate),
+        candidate=_shown_against(found, bound, is_cosine),
+        bound=f"{'>=' if is_cosine else '<='} {_shown_bound(bound)}",
+        passed=has_none or _holds(found.value, bound, is_cosine),
+        detail="no output of it is a vector" if has_none else found.problem,
+    )
+
+
+def worst(side: Measured, target_name: str, gate: str) -> Found:
     """The worst cosine or difference of a target to its reference, over all outputs.
 
     Args:
@@ -83,21 +113,6 @@ def _word(target: Target) -> str:
     return PASSED if target.parity.passed else "failed"
 
 
-def _bounded(promotion: Promotion, target: Target, gate: str, bound: float) -> GateFigure:
-    found = worst(promotion.candidate, target.name, gate)
-    has_none = found.value is None and not found.problem
-    is_cosine = gate == MIN_COSINE
-    return GateFigure(
-        gate=gate,
-        subject=target.name,
-        current=_shown_current(promotion.current, target.name, gate),
-        candidate=_shown_against(found, bound, is_cosine),
-        bound=f"{'>=' if is_cosine else '<='} {_shown_bound(bound)}",
-        passed=has_none or _holds(found.value, bound, is_cosine),
-        detail="no output of it is a vector" if has_none else found.problem,
-    )
-
-
 def _shown_bound(bound: float) -> str:
     short = f"{bound:g}"
     return short if float(short) == bound else repr(bound)
@@ -109,7 +124,7 @@ def _holds(value: float | None, bound: float, is_cosine: bool) -> bool:
     return value >= bound if is_cosine else value <= bound
 
 
-def _shown_current(current: Side | None, target_name: str, gate: str) -> str | None:
+def _shown_current(current: Measured | None, target_name: str, gate: str) -> str | None:
     if current is None or _target_of(current, target_name) is None:
         return None
     return _shown(worst(current, target_name, gate), gate == MIN_COSINE)
@@ -130,7 +145,7 @@ def _shown(found: Found, is_cosine: bool) -> str | None:
     return f"{found.value:.8f}" if is_cosine else f"{found.value:.3g}"
 
 
-def _target_of(side: Side | None, name: str) -> Target | None:
+def _target_of(side: Measured | None, name: str) -> Target | None:
     if side is None:
         return None
     return next((target for target in side.manifest.targets if target.name == name), None)
@@ -141,7 +156,7 @@ def _compared(graph: Graph, gate: str) -> list[str]:
     return [name for name in names if gate == MAX_ABS or name not in _LOGITS]
 
 
-def _figures(side: Side, target_name: str) -> Mapping[str, object] | None:
+def _figures(side: Measured, target_name: str) -> Mapping[str, object] | None:
     parity = (side.build or {}).get("parity")
     figures = parity.get(target_name) if isinstance(parity, Mapping) else None
     return figures if isinstance(figures, Mapping) else None

@@ -12,19 +12,24 @@ NOT_RUN = "not run: a gate above failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One version of a name.
+class Measured:
+    """What an artifact says of itself.
 
     Attributes:
-        id: artifact id, `sha256:<64 hex>`.
-        build: content of build.json; None = it was pushed without one.
+        build: content of build.json; None = it has none.
     """
+
+    manifest: Manifest
+    build: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side(Measured):
+    """One version of a name; `id` is its artifact id, `sha256:<64 hex>`."""
 
     name: str
     version: str
     id: str
-    manifest: Manifest
-    build: Mapping[str, object] | None
 
 
 Fetch = Callable[[Side], Artifact]

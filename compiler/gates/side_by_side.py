@@ -3,17 +3,15 @@
 Knows nothing of bounds.
 """
 
-import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
-from infinity_v3.artifacts.errors import RunFailedError
 from infinity_v3.artifacts.manifest import Target
 from infinity_v3.artifacts.store import Artifact
+from infinity_v3.compiler.asked_child import AskedChild
 from infinity_v3.compiler.gates.rounds import Measure, Pair
 from infinity_v3.compiler.gates.work import BATCH, SINGLE
 
@@ -46,26 +44,12 @@ class Turn:
     seconds: tuple[float, ...]
 
 
-class MeasuredChild:
+class MeasuredChild(AskedChild):
     """See measure_child."""
 
     def __init__(self, runner: Runner) -> None:
-        self._target = runner.target
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", CHILD, str(runner.artifact.path), runner.target.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> "MeasuredChild":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._process.kill()
-        self._process.communicate()
+        name = runner.target.name
+        super().__init__(CHILD, (str(runner.artifact.path), name), name)
 
     def time_calls(self, kind: str) -> Turn:
         """Do one kind of work for one turn.
@@ -73,26 +57,8 @@ class MeasuredChild:
         Raises:
             RunFailedError: the engine could not be loaded, crashed or failed.
         """
-        num_tokens, seconds = self._ask(kind)
+        num_tokens, seconds = cast(tuple[int, list[float]], self.ask((kind, BUDGET_S[kind])))
         return Turn(num_tokens=num_tokens, seconds=tuple(seconds))
-
-    def _ask(self, kind: str) -> tuple[int, list[float]]:
-        process = self._process
-        assert process.stdin is not None, "the child's input is a pipe; this is a bug"
-        assert process.stdout is not None, "the child's output is a pipe; this is a bug"
-        answer = ""
-        try:
-            process.stdin.write(f"{json.dumps([kind, BUDGET_S[kind]])}\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            pass  # it has ended: below it is asked why
-        if not answer:
-            _, said = process.communicate()
-            last = said.strip().splitlines()[-1:] or [f"it ended with {process.returncode}"]
-            raise RunFailedError(f"target {self._target.name} could not be measured: {last[0]}")
-        num_tokens, seconds = json.loads(answer)
-        return num_tokens, seconds
 
 
 @contextmanager
