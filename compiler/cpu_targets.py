@@ -48,9 +48,10 @@ class CpuTarget:
 
 
 _BF16_KERNELS = ("-mavx512bf16", "-mprefer-vector-width=512")
+_AMX = ("-mamx-tile", "-mamx-bf16")
 _FLAGS = {
     "cpu-x86_64-amx-bf16": BuildFlags(
-        march="x86-64-v4", kernel_flags=_BF16_KERNELS, capability="amx", freeze=True
+        march="x86-64-v4", kernel_flags=(*_BF16_KERNELS, *_AMX), capability="amx", freeze=True
     ),
     "cpu-x86_64-avx512-bf16": BuildFlags(
         march="x86-64-v4", kernel_flags=_BF16_KERNELS, capability="avx512", freeze=True

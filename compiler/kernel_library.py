@@ -29,6 +29,7 @@ _SOURCES = (
 )
 _HEADERS = (
     "activation.h",
+    "amx.h",
     "int8_rows.h",
     "int8_tile.h",
     "kernel_common.h",
