@@ -1,5 +1,7 @@
 """Between event loop and engine thread: admits requests, hands items over, brings results back.
 
+A brief request that is alone is computed at once instead, see `BriefCalls`.
+
 All methods belong to the event loop thread. Knows nothing of texts or HTTP.
 """
 
@@ -9,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
+from infinity_v3.runtime.brief_calls import BriefCalls
 from infinity_v3.runtime.errors import InferenceError
 from infinity_v3.runtime.limits import Admission, ThroughputMeter
 from infinity_v3.runtime.loading import LoadedModel
@@ -34,6 +37,7 @@ class Dispatcher:
             ),
             throughput=self._throughput,
         )
+        self._brief = BriefCalls()
         self._worker = _make_worker(model, settings, self._reports())
         self._pending: set[PendingRequest] = set()
         self._drained = asyncio.Event()
@@ -84,8 +88,13 @@ class Dispatcher:
         Raises:
             InferenceError: refused, failed, or its deadline passed.
         """
-        self.admit(sum(text.num_tokens for text in encoded))
-        return await self.finish(self.queue(encoded, schedule, readout))
+        num_tokens = sum(text.num_tokens for text in encoded)
+        self.admit(num_tokens)
+        pending = self._pend(encoded, schedule, readout)
+        is_brief = self._brief.asked(num_tokens, is_alone=schedule.is_alone)
+        if not (is_brief and self._compute_now(pending)):
+            self._worker.submit(pending.items)
+        return await self.finish(pending)
 
     def admit(self, num_tokens: int) -> None:
         """Count the tokens of items that are queued next, without anything in between.
@@ -101,15 +110,32 @@ class Dispatcher:
         self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout
     ) -> PendingRequest:
         """Hand admitted items over to the engine thread; `finish` or `forget` has to follow."""
+        pending = self._pend(encoded, schedule, readout)
+        self._worker.submit(pending.items)
+        return pending
+
+    def _pend(
+        self, encoded: Sequence[EncodedText], schedule: Schedule, readout: Readout
+    ) -> PendingRequest:
         order = WorkOrder(
             readout=readout,
             arrival_s=time.monotonic(),
             is_priority=schedule.is_priority,
             deadline_s=schedule.deadline_s,
         )
-        pending = PendingRequest(encoded, order, self._admission, self._pending)
-        self._worker.submit(pending.items)
-        return pending
+        return PendingRequest(encoded, order, self._admission, self._pending)
+
+    def _compute_now(self, pending: PendingRequest) -> bool:
+        """Compute a request on this thread; False where it has to wait for an engine thread."""
+        try:
+            outcome = self._worker.compute_now(pending.items)
+        except BaseException:
+            self.abort_pending()
+            pending.retire()
+            raise
+        if outcome is not None:
+            self._receive(outcome)
+        return outcome is not None
 
     async def finish(self, pending: PendingRequest) -> PendingRequest:
         """Wait until a queued request has ended.
@@ -117,7 +143,10 @@ class Dispatcher:
         Raises:
             InferenceError: it failed, or its deadline passed.
         """
-        await self._wait(pending, pending.deadline_s)
+        if pending.num_unfinished:
+            await self._wait(pending, pending.deadline_s)
+        else:
+            pending.future.result()
         return pending
 
     def forget(self, pending: PendingRequest) -> None:
@@ -243,6 +272,7 @@ class Dispatcher:
         )
         for call in outcome.calls:
             self._throughput.record(num_tokens=call.num_tokens, engine_s=call.engine_s)
+            self._brief.called(num_tokens=call.num_tokens, engine_s=call.engine_s)
             self._observer.batch_finished(
                 engine_s=call.engine_s,
                 num_tokens=call.num_tokens,

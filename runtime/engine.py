@@ -35,10 +35,10 @@ class EngineOutput:
 class Engine(Protocol):
     """One loaded target.
 
-    Obligations: `run` is called by as many threads at a time as there are replicas, never from the
-    event loop; it releases the GIL while the model runs. It raises `EngineError` for a batch that
-    failed, after which the engine must still be usable. `close` may be called once, from any
-    thread, when no `run` is under way.
+    Obligations: `run` is called by as many threads at a time as there are replicas; by the event
+    loop's only for a short call while all others are idle. It releases the GIL while the model
+    runs. It raises `EngineError` for a batch that failed, after which the engine must still be
+    usable. `close` may be called once, from any thread, when no `run` is under way.
     """
 
     graph: Graph
@@ -46,6 +46,10 @@ class Engine(Protocol):
 
     def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
         """Run one packed batch; only the outputs named are copied out."""
+        ...
+
+    def release_threads(self) -> None:
+        """Give up what waits for calls of the calling thread, which will make none for a while."""
         ...
 
     def close(self) -> None: ...

@@ -92,10 +92,17 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When a request may run. `deadline_s` is on the clock of time.monotonic()."""
+    """When a request may run.
+
+    Attributes:
+        is_priority: it goes before others, which have waited a little longer.
+        deadline_s: on the clock of time.monotonic(); None = it waits as long as it takes.
+        is_alone: no other is under way. Brief ones are then computed on the event loop's thread.
+    """
 
     is_priority: bool = False
     deadline_s: float | None = None
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """The engine threads: take batches from the queue, run them, report every item's end.
 
+While they are idle, the thread that submits may run a batch itself.
+
 Knows nothing of requests, texts or the event loop it reports to.
 """
 
@@ -121,6 +123,12 @@ class EngineWorker:
         self._num_failed_batches = 0
         self._num_idle = 0
         self._num_running = len(cpus)
+        self._is_pinned = any(cpus)
+        # Teams of threads that wait for the calls of one thread: where there are several, each
+        # call takes longer. Engine threads that keep one, and whether they are to release it.
+        self._num_keeping = 0
+        self._is_releasing = False
+        self._submitter_keeps = False
         self._threads = [
             threading.Thread(target=self._run, args=(own,), name="infinity-engine", daemon=True)
             for own in cpus
@@ -141,9 +149,36 @@ class EngineWorker:
 
     def submit(self, items: Sequence[WorkItem]) -> None:
         """Queue items and wake a thread that is idle."""
+        if self._submitter_keeps:
+            self._engine.release_threads()
+            self._submitter_keeps = False
         with self._wakeup:
             self._batcher.append(items)
             self._wakeup.notify()
+
+    def compute_now(self, items: Sequence[WorkItem]) -> BatchOutcome | None:
+        """Run a batch on the calling thread, which is the one that submits.
+
+        Returns:
+            None unless every engine thread is idle, so that nothing waits and no call is under way,
+            and has released what waits for its calls. The next one will.
+        """
+        with self._wakeup:
+            is_idle = 0 < self._num_running == self._num_idle and not self._batcher.num_items
+            if not is_idle or self._is_stopping or self._is_pinned:
+                return None
+            if self._num_keeping:
+                self._is_releasing = True
+                return None
+        for item in items:
+            item.is_taken = True
+        self._submitter_keeps = True
+        try:
+            return self._compute(NextBatch(items=tuple(items), expired=()))
+        except BaseException:
+            # As on an engine thread: nobody knows the state of the engine.
+            self._is_dead = True
+            raise
 
     def drop(self, items: Sequence[WorkItem]) -> list[WorkItem]:
         """Take items out of the queue; those that were still in it come back and end unreported."""
@@ -181,11 +216,23 @@ class EngineWorker:
                 self._engine.close()
 
     def _serve(self) -> None:
+        keeps = False
         while (batch := self._wait_for_batch()) is not None:
+            if not keeps:
+                keeps = self._note_keeping(1)
             outcome = self._compute(batch)
             self._reports.batch_ended(outcome)
             # Else an idle thread would keep the last batch's arrays alive.
             del batch, outcome
+            if self._is_releasing:
+                self._engine.release_threads()
+                keeps = self._note_keeping(-1)
+
+    def _note_keeping(self, change: int) -> bool:
+        with self._wakeup:
+            self._num_keeping += change
+            self._is_releasing = self._is_releasing and self._num_keeping > 0
+        return change > 0
 
     def _wait_for_batch(self) -> NextBatch | None:
         with self._wakeup:

@@ -56,9 +56,11 @@ class Call(Generic[BodyT]):
 
 
 def schedule_of(call: Call[BodyT]) -> Schedule:
-    """Priority of the body and deadline of the headers."""
+    """Priority of the body, deadline of the headers, and whether it is alone."""
     return Schedule(
-        is_priority=call.body.service_tier == "priority", deadline_s=_deadline_s(call.exchange)
+        is_priority=call.body.service_tier == "priority",
+        deadline_s=_deadline_s(call.exchange),
+        is_alone=call.context.lifecycle.solitude.is_alone,
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
+from infinity_v3.server.solitude import Solitude
+
 
 class Phase(str, Enum):
     """State of a model, or of the server as a whole."""
@@ -57,6 +59,7 @@ class Lifecycle:
         self._idle = asyncio.Event()
         self._idle.set()
         self.is_out_of_time = False
+        self.solitude = Solitude(lambda: len(self._admitted))
 
     @property
     def is_draining(self) -> bool:
@@ -95,8 +98,9 @@ class Lifecycle:
     def finish(self) -> None:
         """The current task has answered, admitted or not."""
         task = asyncio.current_task()
-        if task is not None:
+        if task in self._admitted:
             self._admitted.discard(task)
+            self.solitude.ended()
             if self._answered:
                 self._note_answered(task)
         if not self._admitted:

@@ -125,6 +125,10 @@ class AotiCpuEngine:
             for handle in handles:
                 self._torch.release(handle)
 
+    def release_threads(self) -> None:
+        """End the threads that wait for calls of the calling thread."""
+        self._torch.release_threads()
+
     def _fill_up(self, batch: Batch) -> Batch:
         """Bring the batch to sizes that the graph takes well."""
         return fill_up(

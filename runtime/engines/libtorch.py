@@ -18,6 +18,8 @@ from infinity_v3.runtime.engine_errors import EngineError, EngineLoadError
 Handle = ctypes.c_void_p
 _HandleArray = ctypes.POINTER(Handle)
 _SUCCESS = 0
+_PAUSE_SOFT = 1
+"""omp_pause_soft of OpenMP 5.0: settings stay."""
 
 
 class ConstantPair(ctypes.Structure):
@@ -86,6 +88,14 @@ class LibTorch:
     def set_num_threads(self, num_threads: int) -> None:
         """Size of the OpenMP team of calls made by the calling thread."""
         self._openmp.omp_set_num_threads(ctypes.c_int(num_threads))
+
+    def release_threads(self) -> None:
+        """End the OpenMP threads that wait for calls of the calling thread.
+
+        While more threads wait than there are CPUs, the library lets all of them sleep between the
+        regions of a call, which then takes several times as long.
+        """
+        self._openmp.omp_pause_resource_all(_PAUSE_SOFT)
 
     def wrap_vector(self, array: NDArray[np.int64] | NDArray[np.int32]) -> Handle:
         """A 1-D tensor over `array`'s memory, which must outlive the tensor."""

@@ -8,6 +8,7 @@ and transport are waiting for. The library's own default spins through both.
 from collections.abc import MutableMapping
 
 SPIN_VARIABLE = "GOMP_SPINCOUNT"
+POLICY_VARIABLE = "OMP_WAIT_POLICY"
 DEFAULT_SPIN_COUNT = 3_000
 """Some ten microseconds: longer than the gap between two regions, far shorter than that between two
 calls. Calls take no longer than with the library's 300,000; see docs/performance.md."""
@@ -38,5 +39,10 @@ def limit_spinning(spin_count: int | None, environ: MutableMapping[str, str]) ->
         spin_count: how often a thread looks for work before it sleeps; None = the default.
         environ: of this process; child processes inherit it.
     """
-    if SPIN_VARIABLE not in environ and "OMP_WAIT_POLICY" not in environ:
-        environ[SPIN_VARIABLE] = str(spin_count or DEFAULT_SPIN_COUNT)
+    if POLICY_VARIABLE in environ:
+        return
+    environ.setdefault(SPIN_VARIABLE, str(spin_count or DEFAULT_SPIN_COUNT))
+    # Every thread that makes calls has a team of its own. While there are more threads in all teams
+    # than CPUs, the library looks 100 times at most, which is too short between two regions; with
+    # this it looks 1,000 times.
+    environ[POLICY_VARIABLE] = "ACTIVE"

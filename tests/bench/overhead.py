@@ -1,7 +1,8 @@
 """Measures what the server adds to an engine call, with one client, and where that time goes.
 
-Two servers take turns: one as it is, whose median reply time counts, and one with stopwatches
-around its stages, which says where the time goes.
+Two servers take turns: one with a stopwatch around its engine calls alone, whose replies count,
+each less its own engine call; and one with stopwatches around all stages, which says where the time
+goes.
 """
 
 import argparse
@@ -35,18 +36,16 @@ class Overhead:
 
     Attributes:
         reply_s: one request, as the client sees it.
-        engine_s: the engine call of such a request, while it is served.
-        stages: seconds of each stage of a served request, in order; their sum is `reply_s` of the
-            server with stopwatches.
+        engine_s: its engine call.
+        added_s: a reply less its own engine call.
+        stages: seconds of each stage of a served request, in order; their sum is the reply time of
+            the server with all stopwatches.
     """
 
     reply_s: float
     engine_s: float
+    added_s: float
     stages: Mapping[str, float]
-
-    @property
-    def added_s(self) -> float:
-        return self.reply_s - self.engine_s
 
 
 class Client:
@@ -59,16 +58,17 @@ class Client:
         self._request = request_bytes(base_url, path, {"inputs": TEXT})
 
     def ask(self) -> float:
-        """Send the request and read the whole reply; gives the seconds between."""
-        started = time.perf_counter()
+        """Send the request and read the whole reply; gives the seconds until its last byte."""
+        started = ended = time.perf_counter()
         self._socket.sendall(self._request)
         received = b""
         while (size := _reply_size(received)) is None or len(received) < size:
             more = self._socket.recv(65536)
+            ended = time.perf_counter()
             if not more:
                 raise SystemExit("the server closed the connection")
             received += more
-        seconds = time.perf_counter() - started
+        seconds = ended - started
         if not received.startswith(b"HTTP/1.1 200"):
             raise SystemExit(f"the server refused the request: {received[:200]!r}")
         return seconds
@@ -94,33 +94,44 @@ def main() -> None:
     for name, seconds in overhead.stages.items():
         print(f"| {name} | {seconds * MICROSECONDS:.0f} |")
     print(
-        f"reply {overhead.reply_s * 1e3:.3f} ms - engine {overhead.engine_s * 1e3:.3f} ms "
-        f"= {overhead.added_s * 1e3:.3f} ms added by the server"
+        f"reply {overhead.reply_s * 1e3:.3f} ms, engine {overhead.engine_s * 1e3:.3f} ms, "
+        f"{overhead.added_s * 1e3:.3f} ms added by the server"
     )
 
 
 def measure(artifact: Path, num_rounds: int, num_requests: int) -> Overhead:
     """Ask both servers in turn, `num_requests` each per round."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        figures_file = Path(folder) / "figures.json"
-        program = Path(__file__).resolve().with_name("traced_server.py")
-        launcher = (sys.executable, str(program), str(figures_file))
-        with ServerProcess(artifact, launcher=launcher) as traced_server:
-            traced = stack.enter_context(_client(traced_server))
-            plain = stack.enter_context(_client(stack.enter_context(ServerProcess(artifact))))
-            for client in (plain, traced):
+    with tempfile.TemporaryDirectory() as folder:
+        files = {what: Path(folder) / f"{what}.json" for what in ("engine", "stages")}
+        with ExitStack() as stack:
+            clients = {
+                what: stack.enter_context(
+                    _client(stack.enter_context(_traced(artifact, what, file)))
+                )
+                for what, file in files.items()
+            }
+            for client in clients.values():
                 _ask(client, WARM_UP_REQUESTS)
-            seconds: dict[Client, list[float]] = {plain: [], traced: []}
+            seconds: dict[str, list[float]] = {what: [] for what in clients}
             for _ in range(num_rounds):
-                for client, times in seconds.items():
-                    times += _ask(client, num_requests)
-        stages = json.loads(figures_file.read_text())
-    replies = {client: statistics.median(times) for client, times in seconds.items()}
+                for what, client in clients.items():
+                    seconds[what] += _ask(client, num_requests)
+        calls, stages = (json.loads(file.read_text()) for file in files.values())
+    replies = seconds["engine"]
+    engine = calls[-len(replies) :]
     return Overhead(
-        reply_s=replies[plain],
-        engine_s=stages["engine"],
-        stages=_table(stages, replies[traced]),
+        reply_s=statistics.median(replies),
+        engine_s=statistics.median(engine),
+        added_s=statistics.median(
+            reply - call for reply, call in zip(replies, engine, strict=True)
+        ),
+        stages=_table(stages, statistics.median(seconds["stages"])),
     )
+
+
+def _traced(artifact: Path, what: str, figures: Path) -> ServerProcess:
+    program = Path(__file__).resolve().with_name("traced_server.py")
+    return ServerProcess(artifact, launcher=(sys.executable, str(program), what, str(figures)))
 
 
 def _table(stages: Mapping[str, float], reply_s: float) -> dict[str, float]:

@@ -1,6 +1,9 @@
-"""Runs the server unchanged but for stopwatches around its stages; writes their medians at its end.
+"""Runs the server unchanged but for stopwatches; writes what they showed at its end.
 
-Usage: traced_server.py FIGURES_FILE PROGRAM [ARGUMENT ...]
+Usage: traced_server.py (engine | stages) FIGURES_FILE PROGRAM [ARGUMENT ...]
+
+With one around each engine call it writes the seconds of every call, with one around each stage of
+a request the median of each stage.
 """
 
 import functools
@@ -56,7 +59,15 @@ def timed_async(stage: str, function: Callable[P, Awaitable[R]]) -> Callable[P, 
     return call
 
 
-def put_stopwatches(figures: Path) -> None:
+def time_engine(figures: Path) -> None:
+    """Wrap engine calls; write the seconds of each when the server ends."""
+    from infinity_v3.runtime.engines.aoti_cpu import AotiCpuEngine
+
+    setattr(AotiCpuEngine, "run", timed("engine", AotiCpuEngine.run))  # noqa: B010  # not for checkers
+    _write_at_the_end(lambda: figures.write_text(json.dumps(_seconds["engine"])))
+
+
+def time_stages(figures: Path) -> None:
     """Wrap the stages of a request, where the server looks them up; write them when it ends."""
     from infinity_v3.runtime.dispatcher import Dispatcher
     from infinity_v3.runtime.engines.aoti_cpu import AotiCpuEngine
@@ -65,7 +76,6 @@ def put_stopwatches(figures: Path) -> None:
     from infinity_v3.runtime.worker import EngineWorker
     from infinity_v3.server import app, endpoint
     from infinity_v3.server.replies import Encoder
-    from infinity_v3.server.server import Server
 
     calls: Stopwatches = (
         (Encoder, "document", "serialise"),
@@ -86,33 +96,41 @@ def put_stopwatches(figures: Path) -> None:
     )
     for owner, name, stage in awaited:
         setattr(owner, name, timed_async(stage, getattr(owner, name)))
+    _write_at_the_end(lambda: write_medians(figures))
+
+
+def _write_at_the_end(write: Callable[[], object]) -> None:
+    from infinity_v3.server.server import Server
+
     server: object = Server
-    setattr(server, "run", written_after(Server.run, figures))  # noqa: B010  # not for checkers
+    setattr(server, "run", written_after(Server.run, write))  # noqa: B010  # not for checkers
 
 
-def written_after(run: Callable[["Server"], Awaitable[int]], path: Path) -> Callable[..., Any]:
+def written_after(
+    run: Callable[["Server"], Awaitable[int]], write: Callable[[], object]
+) -> Callable[..., Any]:
     """Write the figures when the server has ended: the process leaves without cleaning up."""
 
     @functools.wraps(run)
     async def call(server: "Server") -> int:
         code = await run(server)
-        write_figures(path)
+        write()
         return code
 
     return call
 
 
-def write_figures(path: Path) -> None:
+def write_medians(path: Path) -> None:
     """Write the median seconds of each stage; start-up and the first calls are left out."""
     kept = {stage: times[len(times) // 10 :] for stage, times in _seconds.items()}
     path.write_text(json.dumps({name: statistics.median(times) for name, times in kept.items()}))
 
 
 def main() -> None:
-    figures = Path(sys.argv[1])
-    sys.argv = sys.argv[2:]
+    what, figures = sys.argv[1], Path(sys.argv[2])
+    sys.argv = sys.argv[3:]
     sys.path[0] = str(Path(sys.argv[0]).parent)
-    put_stopwatches(figures)
+    {"engine": time_engine, "stages": time_stages}[what](figures)
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

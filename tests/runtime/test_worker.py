@@ -3,6 +3,7 @@
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -364,3 +365,73 @@ def test_replicas_stay_on_their_cpus() -> None:
         bench.engine.gate.set()
         assert {found.get(timeout=DEADLINE_S) for _ in range(2)} == set(own)
     assert os.sched_getaffinity(0) == available
+
+
+def computed_now(bench: Bench, *token_ids: int) -> BatchOutcome:
+    """What the submitting thread computes as soon as it may."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (outcome := bench.worker.compute_now(make_items(*token_ids))) is None:
+        assert time.monotonic() < deadline_s
+    return outcome
+
+
+def assert_vectors(outcome: BatchOutcome, token_ids: Sequence[int]) -> None:
+    for result, token_id in zip(outcome.results, token_ids, strict=True):
+        assert isinstance(result, np.ndarray)
+        np.testing.assert_array_equal(result, pooled([token_id, 1]))
+
+
+def test_the_submitting_thread_computes_while_engine_threads_are_idle(bench: Bench) -> None:
+    threads: list[int] = []
+    bench.engine.poison = lambda: threads.append(threading.get_ident())
+    assert_vectors(computed_now(bench, 7, 8), [7, 8])
+    assert failures(bench.run(3)) == [None]
+    assert (threads[0], threads[1] == threads[0]) == (threading.get_ident(), False)
+    assert bench.outcomes.empty()
+
+
+def test_only_one_thread_keeps_others_waiting_for_its_calls(bench: Bench) -> None:
+    own = threading.get_ident()
+    assert_vectors(computed_now(bench, 3), [3])
+    assert bench.engine.owners == {own}
+    bench.run(4)
+    (kept,) = bench.engine.owners
+    assert kept != own
+    # What waits for the engine thread is released after its next batch, now that it is asked for.
+    time.sleep(0.05)
+    assert bench.worker.compute_now(make_items(5)) is None
+    bench.run(6)
+    assert_vectors(computed_now(bench, 7), [7])
+    assert bench.engine.owners == {own}
+
+
+def test_nothing_is_computed_beside_another_call(bench: Bench) -> None:
+    start_batches(bench, 3)
+    assert bench.worker.compute_now(make_items(4)) is None
+    bench.engine.gate.set()
+    bench.outcome()
+
+
+def test_nothing_is_computed_before_the_start_after_the_end_or_off_the_replicas_cpus() -> None:
+    bench = Bench()
+    found = [bench.worker.compute_now(make_items(4))]
+    with running(bench):
+        computed_now(bench, 7)
+    found.append(bench.worker.compute_now(make_items(4)))
+    with running(Bench(cpus=[frozenset(os.sched_getaffinity(0))])) as pinned:
+        pinned.run(3)
+        time.sleep(0.05)
+        found.append(pinned.worker.compute_now(make_items(4)))
+    assert found == [None, None, None]
+
+
+def test_a_bug_on_the_submitting_thread_takes_the_engine_down(bench: Bench) -> None:
+    computed_now(bench, 7)
+
+    def break_down() -> None:
+        raise KeyError("a bug")
+
+    bench.engine.poison = break_down
+    with pytest.raises(KeyError, match="a bug"):
+        bench.worker.compute_now(make_items(4))
+    assert bench.worker.is_down

@@ -77,6 +77,8 @@ class EagerEngine:
         self.batch_sizes.append(batch.num_sequences)
         return EngineOutput(tensors={_READOUT.output: logits.numpy()})
 
+    def release_threads(self) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -34,6 +34,7 @@ class FakeEngine:
         max_running: calls that may be under way at once.
         gate: calls wait here; open unless a test closes it.
         is_closed: `close` was called.
+        owners: threads that have made calls and not released theirs since.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class FakeEngine:
         self.gate.set()
         self.entered = threading.Event()
         self.is_closed = False
+        self.owners: set[int] = set()
         self.max_running = 1
         self._num_running = 0
         self._lock = threading.Lock()
@@ -82,6 +84,9 @@ class FakeEngine:
             with self._lock:
                 self._num_running -= 1
 
+    def release_threads(self) -> None:
+        self.owners.discard(threading.get_ident())
+
     def close(self) -> None:
         assert self._num_running == 0, "closed under a running call"
         assert not self.is_closed, "closed twice"
@@ -89,6 +94,7 @@ class FakeEngine:
 
     def _run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
         sequences = split(batch)
+        self.owners.add(threading.get_ident())
         self.batches.append(sequences)
         self.num_stored.append(batch.num_stored_tokens)
         self.key_counts.append(tuple(batch.key_counts.tolist()))
