@@ -149,9 +149,7 @@ class EngineWorker:
 
     def submit(self, items: Sequence[WorkItem]) -> None:
         """Queue items and wake a thread that is idle."""
-        if self._submitter_keeps:
-            self._engine.release_threads()
-            self._submitter_keeps = False
+        self._release_submitter()
         with self._wakeup:
             self._batcher.append(items)
             self._wakeup.notify()
@@ -180,13 +178,22 @@ class EngineWorker:
             self._is_dead = True
             raise
 
+    def _release_submitter(self) -> None:
+        if self._submitter_keeps:
+            self._engine.release_threads()
+            self._submitter_keeps = False
+
     def drop(self, items: Sequence[WorkItem]) -> list[WorkItem]:
         """Take items out of the queue; those that were still in it come back and end unreported."""
         with self._wakeup:
             return [item for item in items if self._batcher.drop(item)]
 
     def stop(self) -> None:
-        """Let the threads end after the batches under way; the queue must have been emptied."""
+        """Let the threads end after the batches under way; the queue must have been emptied.
+
+        Called on the thread that submits.
+        """
+        self._release_submitter()
         with self._wakeup:
             self._is_stopping = True
             self._wakeup.notify_all()

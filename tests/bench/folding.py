@@ -64,6 +64,9 @@ class Lent:
         self.batches.append(batch)
         return self._engine.run(batch, outputs)
 
+    def release_threads(self) -> None:
+        self._engine.release_threads()
+
     def close(self) -> None:
         """The lender does it."""
 

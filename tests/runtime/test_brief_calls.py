@@ -97,9 +97,11 @@ def test_brief_requests_that_are_alone_are_computed_on_the_event_loops_thread() 
         assert engine.owners == {own}
         await ask(service, is_alone=False)
         assert own not in engine.owners
+        await until_alone(service, engine)
         stats = service.stats()
         assert (stats.num_requests, stats.num_pending_tokens) == (0, 0)
         assert service.close()
+        assert own not in engine.owners
 
     asyncio.run(scenario())
 
