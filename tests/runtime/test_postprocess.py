@@ -26,6 +26,8 @@ BATCH = pack(
     position_offset=0,
 )
 
+LONE = pack([EncodedText(input_ids=np.zeros(2, dtype=np.int64))], position_offset=0)
+
 
 @pytest.fixture
 def tensors() -> dict[str, NDArray[np.float32]]:
@@ -159,14 +161,26 @@ def test_non_finite_token_spoils_only_its_item(tensors: dict[str, NDArray[np.flo
     assert [row is None for row in rows] == [False, False, True]
 
 
+@pytest.mark.parametrize("spoilt", [None, 0.0, np.nan, -np.inf, 3e38, 1e-44])
+@pytest.mark.parametrize(
+    "readout",
+    [
+        UNIT,
+        RAW,
+        Readout(output="pooled", dimensions=2),
+        Readout(output="pooled", normalize=True, dimensions=2),
+    ],
+)
 def test_a_vector_is_the_same_alone_and_in_a_batch(
-    tensors: dict[str, NDArray[np.float32]],
+    tensors: dict[str, NDArray[np.float32]], readout: Readout, spoilt: float | None
 ) -> None:
-    together = l2_normalize(tensors["pooled"])
-    for index in range(3):
-        np.testing.assert_allclose(
-            l2_normalize(tensors["pooled"][index : index + 1])[0], together[index], atol=1e-7
-        )
+    if spoilt is not None:
+        tensors["pooled"][1] = spoilt
+    together = read(tensors, [readout] * 3)
+    for index, row in enumerate(together):
+        alone = {"pooled": tensors["pooled"][index : index + 1]}
+        (lone,) = read_rows(alone, LONE, [readout])
+        np.testing.assert_array_equal(lone, row, strict=True)
 
 
 def test_each_item_gets_the_rows_of_the_tokens_that_are_read_of_it() -> None:
