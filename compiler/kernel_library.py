@@ -29,8 +29,8 @@ _SOURCES = (
 )
 _HEADERS = (
     "activation.h",
-    "amx_attention.h",
     "amx.h",
+    "amx_attention.h",
     "amx_operands.h",
     "amx_softmax.h",
     "attention_problem.h",

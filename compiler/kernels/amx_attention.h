@@ -19,14 +19,14 @@
 namespace infinity {
 
 class TileAttention {
-  static constexpr int64_t kQueryBlock = kMatrixRows;
-  static constexpr int64_t kKeyBlock = 512;
+  static constexpr int64_t kQueryBlock = 2 * kMatrixRows;
+  static constexpr int64_t kKeyBlock = 256;
   static constexpr int64_t kMaxTogether = 8;  // blocks of queries that go through each step together
   static constexpr int64_t kRowGap = kLanes;  // an odd number of cache lines per row: they fall into different sets
 
  public:
   using Problem = AttentionProblem<BFloat16>;
-  static constexpr int64_t kItemBlock = 2 * kQueryBlock;
+  static constexpr int64_t kItemBlock = kQueryBlock;
   static constexpr int64_t kMaxRows = 512;  // of an item
 
   explicit TileAttention(const Problem& problem)
@@ -38,17 +38,18 @@ class TileAttention {
 
   // False when there is no memory.
   bool reserve(Scratch& scratch) {
-    const int64_t halves[] = {kKeyBlock * width, kKeyBlock * v_width, kQueryBlock * width, kQueryBlock * width};
-    BFloat16** const half_slots[] = {&keys_, &values_, &queries_, &spare_};
+    const int64_t halves[] = {kMaxRows * width, kMaxRows * v_width, kQueryBlock * width, kMatrixRows * width, v_width};
+    BFloat16** const half_slots[] = {&keys_, &values_, &queries_, &spare_, &zeros_};
     const int64_t floats[] = {kQueryBlock * (kKeyBlock + kRowGap), kMaxTogether * kQueryBlock * v_width, kKeyBlock + kQueryBlock,
                               kMaxRows * v_width, kMaxRows, kMaxRows};
     float** const float_slots[] = {&scores_, &products_, &biases_, &sums_, &tops_, &totals_};
     int64_t total = 0;
     for (const int64_t size : halves) total += size / 2;
     for (const int64_t size : floats) total += size;
-    if (!scratch.reserve(total, 10)) return false;
-    for (int i = 0; i < 4; ++i) *half_slots[i] = reinterpret_cast<BFloat16*>(scratch.take(halves[i] / 2));
+    if (!scratch.reserve(total, 11)) return false;
+    for (int i = 0; i < 5; ++i) *half_slots[i] = reinterpret_cast<BFloat16*>(scratch.take(halves[i] / 2));
     for (int i = 0; i < 6; ++i) *float_slots[i] = scratch.take(floats[i]);
+    std::fill_n(zeros_, v_width, BFloat16{0});
     return true;
   }
 
@@ -65,7 +66,7 @@ class TileAttention {
     int64_t head, query, rows;
     int64_t key, num_keys;  // the first is a multiple of 32
     bool is_first, is_last;
-    TileRows keys, values;  // as right-hand sides; the stride is that of 16 keys or 32 values
+    TileColumns keys, values;
     float* scores;
     float* products;
     int64_t state;  // where sums, tops and totals of its rows lie between blocks of keys
@@ -73,6 +74,8 @@ class TileAttention {
 
     int64_t columns() const { return round_up(num_keys, kLanes); }
     int64_t row() const { return round_up(num_keys, kTileDepth) + kRowGap; }
+    // Rows of whole tiles.
+    int64_t tile_rows() const { return round_up(rows, kMatrixRows); }
   };
 
   // Start of the first block of keys that a query sees.
@@ -98,7 +101,7 @@ class TileAttention {
       for (int64_t query = item.first_query; query < item.end_query; query += kQueryBlock) {
         Block block = block_of(item, head, query, k0, k1, slot);
         if (block.num_keys <= 0) continue;
-        const int64_t size = kQueryBlock * block.row();
+        const int64_t size = block.tile_rows() * block.row();
         if (count == kMaxTogether || used + size > kQueryBlock * (kKeyBlock + kRowGap)) {
           attend_blocks(item, blocks, count);
           count = used = 0;
@@ -115,7 +118,8 @@ class TileAttention {
   void pack(const AttentionItem& item, int64_t kv_head, int64_t k0, int64_t keys, int64_t slot) const {
     const TokenRows tokens = item.rows.from(k0);
     pack_key_tiles([&](int64_t i) { return p.k.at(tokens[i], kv_head); }, keys, p.dim, width, spare_, keys_ + slot * width);
-    pack_value_tiles([&](int64_t i) { return p.v.at(tokens[i], kv_head); }, keys, p.v_dim, v_width, values_ + slot * v_width);
+    pack_value_tiles([&](int64_t i) { return p.v.at(tokens[i], kv_head); }, keys, p.v_dim, v_width, zeros_,
+                     values_ + slot * v_width);
   }
 
   Block block_of(const AttentionItem& item, int64_t head, int64_t query, int64_t k0, int64_t k1, int64_t slot) const {
@@ -129,8 +133,8 @@ class TileAttention {
     block.is_first = k0 == first_block(query);
     block.is_last = end <= k0 + kKeyBlock;
     const int64_t packed_key = slot + block.key - k0;
-    block.keys = {keys_ + packed_key * width, kMatrixRows * width};
-    block.values = {values_ + packed_key * v_width, kTileDepth * v_width};
+    block.keys = {keys_ + packed_key * width, kMatrixRows * width, kTileSize};
+    block.values = {values_ + packed_key * v_width, kTileSize, kTileDepth * v_width};
     block.state = (head - item.first_head) * item.num_queries() + query - item.first_query;
     return block;
   }
@@ -143,55 +147,77 @@ class TileAttention {
   }
 
   void multiply_keys(const AttentionItem& item, const Block& block) const {
-    multiply_tiles(queries_of(item, block), block.keys.first, block.keys.stride, kTileSize, block.columns() / kMatrixRows,
-                   width / kTileDepth, block.scores, block.row());
+    multiply_tiles(queries_of(item, block), block.keys, {block.scores, block.row()}, block.rows, block.columns() / kMatrixRows,
+                   width / kTileDepth);
   }
 
-  // 16 queries where they lie, also if the last are others'; copied if that cannot be.
+  // Queries where they lie, whole tiles even if the last are others'; copied if that cannot be.
   TileRows queries_of(const AttentionItem& item, const Block& block) const {
     const TokenRows tokens = item.rows.from(block.query);
     const auto row = [&](int64_t i) { return p.q.at(tokens[i], block.head); };
-    if (p.dim == width && tokens.table == nullptr && tokens[kQueryBlock] <= p.num_rows) return {row(0), p.q.token_stride};
+    if (p.dim == width && tokens.table == nullptr && tokens[block.tile_rows()] <= p.num_rows) return {row(0), p.q.token_stride};
     copy_rows(row, block.rows, p.dim, queries_, width);
     return {queries_, width};
   }
 
-  // Scores become weights.
+  // Scores become weights, 16 rows at a time.
   void take_weights(const AttentionItem& item, Block& block) const {
-    Vec rows[kQueryBlock];
-    Visible visible[kQueryBlock];
-    find_tops(item, block, visible, rows);
+    if (!p.adjustment.is_none()) adjust(block);
+    for (int64_t r = 0; r < block.rows; r += kMatrixRows) take_weights(item, block, r);
+  }
+
+  void adjust(const Block& block) const {
+    const int64_t columns = block.columns(), last = block.rows - 1;
+    p.adjustment.expand(block.head, block.key - (block.query + last), columns + last, biases_);
+    for (int64_t r = 0; r < block.rows; ++r)
+      p.adjustment.apply(block.scores + r * block.row(), biases_ + (last - r), columns);
+  }
+
+  void take_weights(const AttentionItem& item, Block& block, int64_t first) const {
+    const int64_t count = std::min<int64_t>(kMatrixRows, block.rows - first), columns = block.columns(), stride = block.row();
+    const __mmask16 is_row = first_lanes(count);
+    float *const scores = block.scores + first * stride, *const state_top = tops_ + block.state + first,
+                *const state_total = totals_ + block.state + first;
+    const bool is_narrow = columns == kLanes && sees_all();
+    const __mmask16 narrow = first_lanes(block.num_keys);
+    Vec rows[kMatrixRows];
+    Visible visible[kMatrixRows];
+    if (is_narrow)
+      tops_of_narrow(scores, stride, narrow, rows);
+    else
+      find_visible(item, block, first, count, visible);
+    for (int64_t r = 0; r < kMatrixRows && !is_narrow; ++r)
+      rows[r] = visible[r].is_empty() ? splat(kMasked) : top_of(scores + r * stride, columns, visible[r]);
     const Vec found = reduce_rows(rows, [](__m512 a, __m512 b) { return (__m512)vmax((Vec)a, (Vec)b); });
-    const __mmask16 is_row = first_lanes(block.rows);
-    const Vec old_top = block.is_first ? splat(kMasked) : (Vec)_mm512_maskz_loadu_ps(is_row, tops_ + block.state);
+    const Vec old_top = block.is_first ? splat(kMasked) : (Vec)_mm512_maskz_loadu_ps(is_row, state_top);
     const Vec top = vmax(old_top, found == kMasked ? found : found * scale2);
-    float tops[kQueryBlock];
+    float tops[kMatrixRows];
     store(tops, top);
-    for (int64_t r = 0; r < block.rows; ++r) rows[r] = weigh_row(block, r, visible[r], tops[r]);
+    if (is_narrow) store_narrow_weights(scores, stride, narrow, scale2, tops, rows);
+    for (int64_t r = 0; r < count && !is_narrow; ++r) {
+      float* const row = scores + r * stride;
+      rows[r] = visible[r].is_empty() ? store_no_weights(row, columns) : store_weights(row, columns, scale2, tops[r]);
+    }
     Vec total = reduce_rows(rows, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
     if (!block.is_first) {
       const Vec correction = exp_nonpositive((old_top - top) * kLn2);
-      total += (Vec)_mm512_maskz_loadu_ps(is_row, totals_ + block.state) * correction;
-      store(block.corrections, correction);
+      total += (Vec)_mm512_maskz_loadu_ps(is_row, state_total) * correction;
+      store(block.corrections + first, correction);
     }
-    store(block.inverses, total == 0.f ? Vec{} : 1.f / total);
-    _mm512_mask_storeu_ps(tops_ + block.state, is_row, (__m512)top);
-    _mm512_mask_storeu_ps(totals_ + block.state, is_row, (__m512)total);
+    store(block.inverses + first, total == 0.f ? Vec{} : 1.f / total);
+    _mm512_mask_storeu_ps(state_top, is_row, (__m512)top);
+    _mm512_mask_storeu_ps(state_total, is_row, (__m512)total);
   }
 
-  // The largest score of each row, still one per lane.
-  void find_tops(const AttentionItem& item, const Block& block, Visible* visible, Vec* tops) const {
-    const int64_t columns = block.columns(), last = block.rows - 1;
-    const bool adjusts = !p.adjustment.is_none();
-    if (adjusts) p.adjustment.expand(block.head, block.key - (block.query + last), columns + last, biases_);
-    std::fill_n(tops, kQueryBlock, splat(kMasked));
-    for (int64_t r = 0; r < block.rows; ++r) {
-      float* const scores = block.scores + r * block.row();
-      visible[r] = visible_to(item, block, block.query + r);
-      if (visible[r].is_empty()) continue;
-      if (adjusts) p.adjustment.apply(scores, biases_ + (last - r), columns);
-      mask_scores(scores, columns, visible[r]);
-      tops[r] = largest(scores, columns);
+  // Whether all queries see the same keys.
+  bool sees_all() const { return !p.causal && p.window < 0; }
+
+  // What 16 rows see of a block's keys; nothing, where there is no row.
+  void find_visible(const AttentionItem& item, const Block& block, int64_t first, int64_t count, Visible* visible) const {
+    Visible seen = visible_to(item, block, block.query + first);
+    for (int64_t r = 0; r < kMatrixRows; ++r) {
+      if (!sees_all()) seen = visible_to(item, block, block.query + first + r);
+      visible[r] = r < count ? seen : Visible{};
     }
   }
 
@@ -200,47 +226,44 @@ class TileAttention {
             std::clamp<int64_t>(item.end_key(p, query) - block.key, 0, block.num_keys)};
   }
 
-  Vec weigh_row(const Block& block, int64_t r, Visible visible, float top2) const {
-    float* const scores = block.scores + r * block.row();
-    if (!visible.is_empty()) return store_weights(scores, block.columns(), scale2, top2);
-    store_no_weights(scores, block.columns());
-    return Vec{};
-  }
-
   void multiply_values(const Block& block) const {
     const TileRows weights{reinterpret_cast<const BFloat16*>(block.scores), 2 * block.row()};
-    multiply_tiles(weights, block.values.first, kTileSize, block.values.stride, v_width / kMatrixRows,
-                   round_up(block.num_keys, kTileDepth) / kTileDepth, block.products, v_width);
+    multiply_tiles(weights, block.values, {block.products, v_width}, block.rows, v_width / kMatrixRows,
+                   round_up(block.num_keys, kTileDepth) / kTileDepth);
   }
 
   // Adds what was summed over earlier blocks of keys, and keeps the sums or writes their quotients.
   void finish(const AttentionItem& item, const Block& block) const {
     for (int64_t r = 0; r < block.rows; ++r) {
-      const float* const products = block.products + r * v_width;
+      float* const products = block.products + r * v_width;
       float* const sums = sums_ + (block.state + r) * v_width;
-      BFloat16* const out = p.out.at(item.rows[block.query + r], block.head);
-      for (int64_t d = 0; d < v_width; d += kTileDepth) {
-        Vec low = load(products + d), high = load(products + d + kLanes);
-        if (!block.is_first) {
-          low += load(sums + d) * block.corrections[r];
-          high += load(sums + d + kLanes) * block.corrections[r];
-        }
-        if (block.is_last) {
-          const __m512bh numbers = _mm512_cvtne2ps_pbh((__m512)(high * block.inverses[r]), (__m512)(low * block.inverses[r]));
-          _mm512_mask_storeu_epi16(out + d, first_lanes32(p.v_dim - d), restore_order((__m512i)numbers));
-        } else {
-          store(sums + d, low);
-          store(sums + d + kLanes, high);
-        }
-      }
+      if (!block.is_first) add_earlier(sums, block.corrections[r], products);
+      if (block.is_last)
+        write_quotients(products, block.inverses[r], p.out.at(item.rows[block.query + r], block.head));
+      else
+        std::memcpy(sums, products, v_width * sizeof(float));
     }
+  }
+
+  void add_earlier(const float* sums, float correction, float* products) const {
+    for (int64_t d = 0; d < v_width; d += kLanes) store(products + d, load(products + d) + load(sums + d) * correction);
+  }
+
+  void write_quotients(const float* products, float inverse, BFloat16* out) const {
+    const auto quotients = [&](int64_t d) {
+      return restore_order((__m512i)_mm512_cvtne2ps_pbh((__m512)(load(products + d + kLanes) * inverse),
+                                                        (__m512)(load(products + d) * inverse)));
+    };
+    int64_t d = 0;
+    for (; d + kTileDepth <= p.v_dim; d += kTileDepth) _mm512_storeu_si512(out + d, quotients(d));
+    if (d < v_width) _mm512_mask_storeu_epi16(out + d, first_lanes32(p.v_dim - d), quotients(d));
   }
 
   const Problem& p;
   const float scale2;            // of scores whose weights are powers of two
   const int64_t width, v_width;  // of a key and a value, in whole tiles
   const Tiles tiles_;
-  BFloat16 *keys_, *values_, *queries_, *spare_;
+  BFloat16 *keys_, *values_, *queries_, *spare_, *zeros_;
   float *scores_, *products_, *biases_, *sums_, *tops_, *totals_;
 };
 

@@ -77,69 +77,121 @@ inline __m512i restore_order(__m512i numbers) {
   return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), numbers);
 }
 
-// Values as right-hand side of P V: [keys / 32][dim / 16] tiles, zero behind the last key.
-template <class Row>
-inline void pack_value_tiles(const Row& row, int64_t keys, int64_t dim, int64_t width, BFloat16* out) {
-  for (int64_t k = 0; k < keys; k += kTileDepth, out += kTileDepth * width)
-    for (int64_t i = 0; i < kTileDepth; i += 2) {
-      const bool has_even = k + i < keys, has_odd = k + i + 1 < keys;
-      const BFloat16 *const even = has_even ? row(k + i) : nullptr, *const odd = has_odd ? row(k + i + 1) : nullptr;
-      for (int64_t d = 0; d < width; d += kTileDepth) {
-        const __mmask32 mask = first_lanes32(dim - d);
-        store_value_pair(_mm512_maskz_loadu_epi16(has_even ? mask : 0, even + d),
-                         _mm512_maskz_loadu_epi16(has_odd ? mask : 0, odd + d), out + i / 2 * kTileDepth + d * kTileDepth);
-      }
-    }
+// A row of pairs: `dim` numbers of two keys, zero-filled up to `width`.
+inline void pack_value_row(const BFloat16* even, const BFloat16* odd, int64_t dim, int64_t width, BFloat16* out) {
+  int64_t d = 0;
+  for (; d + kTileDepth <= dim; d += kTileDepth)
+    store_value_pair(_mm512_loadu_si512(even + d), _mm512_loadu_si512(odd + d), out + d * kTileDepth);
+  if (d == width) return;
+  const __mmask32 mask = first_lanes32(dim - d);
+  store_value_pair(_mm512_maskz_loadu_epi16(mask, even + d), _mm512_maskz_loadu_epi16(mask, odd + d), out + d * kTileDepth);
 }
 
-// Left-hand side: 16 rows; `stride` counts numbers.
+// Values as right-hand side of P V: [keys / 32][dim / 16] tiles, zero behind the last key. `zeros`
+// are as many as a value has numbers.
+template <class Row>
+inline void pack_value_tiles(const Row& row, int64_t keys, int64_t dim, int64_t width, const BFloat16* zeros, BFloat16* out) {
+  for (int64_t k = 0; k < keys; k += kTileDepth, out += kTileDepth * width) {
+    const int64_t count = std::min(kTileDepth, keys - k);
+    for (int64_t i = 0; i < count; i += 2)
+      pack_value_row(row(k + i), i + 1 < count ? row(k + i + 1) : zeros, dim, width, out + i / 2 * kTileDepth);
+    for (int64_t i = round_up(count, 2); i < kTileDepth; i += 2)
+      pack_value_row(zeros, zeros, dim, width, out + i / 2 * kTileDepth);
+  }
+}
+
+// Left-hand side: rows of numbers, `stride` of them apart.
 struct TileRows {
   const BFloat16* first;
   int64_t stride;
 };
 
-// Sums of kTiles tiles of columns, in tiles 0 to 3: `steps` products each. The right-hand sides lie
-// `column_step` apart by column and `depth_step` by step, in numbers.
+// Right-hand side: tiles that lie so many numbers apart by 16 columns and by 32 numbers of depth.
+struct TileColumns {
+  const BFloat16* first;
+  int64_t column_step, depth_step;
+};
+
+struct TileSums {
+  float* first;
+  int64_t stride;
+};
+
+// Products of 16 rows with kTiles tiles of columns, over `steps` tiles of depth.
 template <int kTiles>
-inline void multiply_strip(TileRows rows, const BFloat16* columns, int64_t column_step, int64_t depth_step, int64_t steps,
-                           float* out, int64_t stride) {
-  const int64_t row_bytes = rows.stride * sizeof(BFloat16), out_bytes = stride * sizeof(float);
+inline void multiply_rows16(TileRows a, TileColumns b, TileSums c, int64_t steps) {
+  const int64_t a_bytes = a.stride * sizeof(BFloat16), c_bytes = c.stride * sizeof(float);
   _tile_zero(0);
   if constexpr (kTiles > 1) _tile_zero(1);
   if constexpr (kTiles > 2) _tile_zero(2);
   if constexpr (kTiles > 3) _tile_zero(3);
-  for (int64_t s = 0; s < steps; ++s, rows.first += kTileDepth, columns += depth_step) {
-    _tile_loadd(4, rows.first, row_bytes);
-    _tile_loadd(5, columns, kMatrixRowBytes);
+  for (int64_t s = 0; s < steps; ++s, a.first += kTileDepth, b.first += b.depth_step) {
+    _tile_loadd(4, a.first, a_bytes);
+    _tile_loadd(5, b.first, kMatrixRowBytes);
     _tile_dpbf16ps(0, 4, 5);
     if constexpr (kTiles > 1) {
-      _tile_loadd(6, columns + column_step, kMatrixRowBytes);
+      _tile_loadd(6, b.first + b.column_step, kMatrixRowBytes);
       _tile_dpbf16ps(1, 4, 6);
     }
     if constexpr (kTiles > 2) {
-      _tile_loadd(7, columns + 2 * column_step, kMatrixRowBytes);
+      _tile_loadd(7, b.first + 2 * b.column_step, kMatrixRowBytes);
       _tile_dpbf16ps(2, 4, 7);
     }
     if constexpr (kTiles > 3) {
-      _tile_loadd(5, columns + 3 * column_step, kMatrixRowBytes);
+      _tile_loadd(5, b.first + 3 * b.column_step, kMatrixRowBytes);
       _tile_dpbf16ps(3, 4, 5);
     }
   }
-  _tile_stored(0, out, out_bytes);
-  if constexpr (kTiles > 1) _tile_stored(1, out + kMatrixRows, out_bytes);
-  if constexpr (kTiles > 2) _tile_stored(2, out + 2 * kMatrixRows, out_bytes);
-  if constexpr (kTiles > 3) _tile_stored(3, out + 3 * kMatrixRows, out_bytes);
+  _tile_stored(0, c.first, c_bytes);
+  if constexpr (kTiles > 1) _tile_stored(1, c.first + kMatrixRows, c_bytes);
+  if constexpr (kTiles > 2) _tile_stored(2, c.first + 2 * kMatrixRows, c_bytes);
+  if constexpr (kTiles > 3) _tile_stored(3, c.first + 3 * kMatrixRows, c_bytes);
 }
 
-// C[16, 16 tiles] = A[16, 32 steps] B.
-inline void multiply_tiles(TileRows rows, const BFloat16* columns, int64_t column_step, int64_t depth_step, int64_t tiles,
-                           int64_t steps, float* out, int64_t stride) {
-  finish_writes(rows.first);
-  for (; tiles >= 4; tiles -= 4, columns += 4 * column_step, out += 4 * kMatrixRows)
-    multiply_strip<4>(rows, columns, column_step, depth_step, steps, out, stride);
-  if (tiles == 3) multiply_strip<3>(rows, columns, column_step, depth_step, steps, out, stride);
-  if (tiles == 2) multiply_strip<2>(rows, columns, column_step, depth_step, steps, out, stride);
-  if (tiles == 1) multiply_strip<1>(rows, columns, column_step, depth_step, steps, out, stride);
+// The same of 32 rows, which share what is read of the columns.
+template <int kTiles>
+inline void multiply_rows32(TileRows a, TileColumns b, TileSums c, int64_t steps) {
+  const int64_t a_bytes = a.stride * sizeof(BFloat16), c_bytes = c.stride * sizeof(float);
+  const BFloat16* lower_a = a.first + kMatrixRows * a.stride;
+  float* const lower_c = c.first + kMatrixRows * c.stride;
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (kTiles > 1) _tile_zero(2);
+  if constexpr (kTiles > 1) _tile_zero(3);
+  for (int64_t s = 0; s < steps; ++s, a.first += kTileDepth, lower_a += kTileDepth, b.first += b.depth_step) {
+    _tile_loadd(4, a.first, a_bytes);
+    _tile_loadd(6, b.first, kMatrixRowBytes);
+    _tile_loadd(5, lower_a, a_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    if constexpr (kTiles > 1) {
+      _tile_loadd(7, b.first + b.column_step, kMatrixRowBytes);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, c.first, c_bytes);
+  _tile_stored(1, lower_c, c_bytes);
+  if constexpr (kTiles > 1) {
+    _tile_stored(2, c.first + kMatrixRows, c_bytes);
+    _tile_stored(3, lower_c + kMatrixRows, c_bytes);
+  }
+}
+
+// C[rows, 16 tiles] = A[rows, 32 steps] B for up to 16 rows or up to 32: as many are read and written.
+inline void multiply_tiles(TileRows a, TileColumns b, TileSums c, int64_t rows, int64_t tiles, int64_t steps) {
+  finish_writes(a.first);
+  const int64_t most = rows > kMatrixRows ? 2 : 4;
+  for (; tiles > 0; tiles -= most, b.first += most * b.column_step, c.first += most * kMatrixRows) {
+    if (rows > kMatrixRows)
+      tiles == 1 ? multiply_rows32<1>(a, b, c, steps) : multiply_rows32<2>(a, b, c, steps);
+    else if (tiles >= 4)
+      multiply_rows16<4>(a, b, c, steps);
+    else if (tiles == 3)
+      multiply_rows16<3>(a, b, c, steps);
+    else
+      tiles == 2 ? multiply_rows16<2>(a, b, c, steps) : multiply_rows16<1>(a, b, c, steps);
+  }
 }
 
 }  // namespace infinity

@@ -43,7 +43,9 @@ inline void mask_scores(float* scores, int64_t columns, Visible visible) {
     _mm512_mask_storeu_ps(scores + c, static_cast<__mmask16>(~first_lanes(visible.to - c)), (__m512)splat(kMasked));
 }
 
-inline Vec largest(const float* scores, int64_t columns) {
+// The largest visible score of a row, still one per lane.
+inline Vec top_of(float* scores, int64_t columns, Visible visible) {
+  mask_scores(scores, columns, visible);
   Vec top = load(scores), other = top;
   int64_t c = kLanes;
   for (; c + kLanes < columns; c += 2 * kLanes) {
@@ -75,8 +77,27 @@ inline Vec store_weights(float* scores, int64_t columns, float scale2, float top
   return even + odd;
 }
 
-inline void store_no_weights(float* scores, int64_t columns) {
-  for (int64_t c = 0; c < columns; c += 2 * kLanes) _mm512_storeu_si512(reinterpret_cast<BFloat16*>(scores) + c, _mm512_setzero_si512());
+// The same where no key is visible.
+inline Vec store_no_weights(float* scores, int64_t columns) {
+  BFloat16* const weights = reinterpret_cast<BFloat16*>(scores);
+  for (int64_t c = 0; c < columns; c += 2 * kLanes) _mm512_storeu_si512(weights + c, _mm512_setzero_si512());
+  return Vec{};
+}
+
+// The same of 16 rows of up to 16 keys, all visible: short texts spend most of their time here.
+inline void tops_of_narrow(const float* scores, int64_t stride, __mmask16 visible, Vec* tops) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kMatrixRows; ++r)
+    tops[r] = (Vec)_mm512_mask_loadu_ps((__m512)splat(kMasked), visible, scores + r * stride);
+}
+
+inline void store_narrow_weights(float* scores, int64_t stride, __mmask16 visible, float scale2, const float* tops, Vec* totals) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kMatrixRows; ++r) {
+    float* const row = scores + r * stride;
+    totals[r] = (Vec)_mm512_maskz_mov_ps(visible, (__m512)exp2_for_bfloat16(load(row) * scale2 - tops[r]));
+    _mm512_storeu_si512(row, (__m512i)_mm512_cvtne2ps_pbh(_mm512_setzero_ps(), (__m512)totals[r]));
+  }
 }
 
 }  // namespace infinity
