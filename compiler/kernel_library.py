@@ -30,6 +30,10 @@ _SOURCES = (
 _HEADERS = (
     "activation.h",
     "amx.h",
+    "amx_attention.h",
+    "amx_operands.h",
+    "amx_softmax.h",
+    "attention_problem.h",
     "int8_rows.h",
     "int8_tile.h",
     "kernel_common.h",
@@ -39,6 +43,7 @@ _HEADERS = (
     "softmax.h",
     "tensor_view.h",
     "tile.h",
+    "vector_attention.h",
 )
 _FLAGS = (
     "-std=c++17",

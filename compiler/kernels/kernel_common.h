@@ -63,6 +63,16 @@ inline void store_narrow(Vec v, BFloat16* p) {
 inline Vec splat(float x) { return Vec{} + x; }
 inline Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 
+#if defined(__AVX512F__)
+// The first lanes of 16 or of 32, `count` of them: none below 0, all from there on.
+inline __mmask16 first_lanes(int64_t count) {
+  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1u);
+}
+inline __mmask32 first_lanes32(int64_t count) {
+  return count >= 32 ? 0xffffffffu : static_cast<__mmask32>((1u << (count < 0 ? 0 : count)) - 1u);
+}
+#endif
+
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 }  // namespace infinity

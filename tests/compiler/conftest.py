@@ -1,5 +1,7 @@
 """A small artifact that was never compiled, with nothing to run in it, and built kernels."""
 
+from pathlib import Path
+
 import pytest
 
 from fake_artifact import make_manifest, make_target, write_fake_files
@@ -26,7 +28,13 @@ def sample_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         return writer.commit(manifest, profile={}, build=BUILD)
 
 
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the kernel libraries of this session lie: each is built once."""
+    return tmp_path_factory.mktemp("kernels")
+
+
 @pytest.fixture(scope="session", params=HOST_TARGETS, ids=lambda target: target.name)
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+def kernels(request: pytest.FixtureRequest, kernel_cache: Path) -> Kernels:
     """The kernel library of each CPU class that this host can run."""
-    return Kernels(request.param, tmp_path_factory.mktemp("kernels"))
+    return Kernels(request.param, kernel_cache)
