@@ -50,7 +50,11 @@ struct alignas(64) TileConfig {
 // before they use them, so nothing has to be kept.
 class Tiles {
  public:
-  explicit Tiles(const TileConfig& config) { _tile_loadconfig(&config); }
+  explicit Tiles(const TileConfig& config) {
+    // GCC 12 takes the instruction for one that reads 8 bytes, and would not write the others.
+    asm volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+  }
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
