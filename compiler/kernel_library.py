@@ -30,6 +30,9 @@ _SOURCES = (
 _HEADERS = (
     "activation.h",
     "amx.h",
+    "gelu_table.h",
+    "int8_columns.h",
+    "int8_matrix.h",
     "int8_rows.h",
     "int8_tile.h",
     "kernel_common.h",

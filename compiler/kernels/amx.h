@@ -46,11 +46,17 @@ struct alignas(64) TileConfig {
   }
 };
 
+// GCC's intrinsics do not say what memory they read: what was written before must be there.
+inline void finish_writes(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
+
 // Configures the tiles of this thread while it lives. Other libraries configure them for themselves
 // before they use them, so nothing has to be kept.
 class Tiles {
  public:
-  explicit Tiles(const TileConfig& config) { _tile_loadconfig(&config); }
+  explicit Tiles(const TileConfig& config) {
+    finish_writes(&config);
+    _tile_loadconfig(&config);
+  }
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
