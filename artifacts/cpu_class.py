@@ -16,6 +16,7 @@ _AVX512 = (*_AVX2, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _AVX512_BF16 = (*_AVX512, "avx512_bf16")
 _AVX512_INT8 = (*_AVX512_BF16, "avx512_vnni")
 _AMX_BF16 = (*_AVX512_BF16, "amx_bf16", "amx_tile")
+_AMX_INT8 = (*_AVX512_INT8, "amx_bf16", "amx_int8", "amx_tile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ CPU_CLASSES = (
     CpuClass(name="cpu-x86_64-avx512-bf16", precision=Precision.BFLOAT16, isa=_AVX512_BF16),
     CpuClass(name="cpu-x86_64-avx512-f32", precision=Precision.FLOAT32, isa=_AVX512),
     CpuClass(name="cpu-x86_64-avx2-f32", precision=Precision.FLOAT32, isa=_AVX2),
+    CpuClass(name="cpu-x86_64-amx-int8", precision=Precision.INT8, isa=_AMX_INT8),
     CpuClass(name="cpu-x86_64-avx512-int8", precision=Precision.INT8, isa=_AVX512_INT8),
 )
 """In the order in which `--dtype auto` prefers them; those that it never takes stand last."""

@@ -64,6 +64,12 @@ _FLAGS = {
     ),
     "cpu-x86_64-avx2-f32": BuildFlags(march="x86-64-v3", capability="avx2", freeze=False),
     # What is not packed for 8-bit products is bfloat16 as in the targets above.
+    "cpu-x86_64-amx-int8": BuildFlags(
+        march="x86-64-v4",
+        kernel_flags=(*_BF16_KERNELS, "-mavx512vnni", *_AMX, "-mamx-int8"),
+        capability="amx",
+        freeze=True,
+    ),
     "cpu-x86_64-avx512-int8": BuildFlags(
         march="x86-64-v4",
         kernel_flags=(*_BF16_KERNELS, "-mavx512vnni"),

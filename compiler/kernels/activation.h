@@ -1,6 +1,7 @@
 // The functions that follow a linear layer, on vectors of float32 that will be rounded to bfloat16.
 #pragma once
 
+#include "gelu_table.h"
 #include "kernel_common.h"
 #include "softmax.h"
 
@@ -30,16 +31,6 @@ inline Vec vabs(Vec x) { return vmax(x, -x); }
 // exp(x) for x <= 0, as exact as exp2_for_bfloat16.
 inline Vec exp_for_bfloat16(Vec x) { return exp2_for_bfloat16(x * 1.44269504088896341f); }
 
-// erf(x), absolute error below 2e-4, a tenth of what rounding the result to bfloat16 adds: Abramowitz
-// and Stegun, Handbook of Mathematical Functions (1964), 7.1.26, with a reciprocal of 14 bits.
-inline Vec erf_for_bfloat16(Vec x) {
-  const Vec a = vabs(x);
-  const Vec t = (Vec)_mm512_rcp14_ps((__m512)(1.f + 0.3275911f * a));
-  const Vec p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-  const Vec y = 1.f - p * exp_for_bfloat16(-a * a);
-  return x < 0.f ? -y : y;
-}
-
 inline Vec sigmoid_for_bfloat16(Vec x) {
   const Vec e = exp_for_bfloat16(-vabs(x));
   return (x < 0.f ? e : splat(1.f)) / (1.f + e);
@@ -49,10 +40,10 @@ template <Activation kActivation>
 inline Vec activate(Vec x) {
   switch (kActivation) {
     case Activation::kNone: return x;
-    case Activation::kGelu: return 0.5f * x * (1.f + erf_for_bfloat16(x * 0.70710678118654752f));
-    case Activation::kGeluTanh: return 0.5f * x * (1.f + tanh_vec(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case Activation::kGelu: return gelu_for_bfloat16(x, kExactGelu);
+    case Activation::kGeluTanh: return gelu_for_bfloat16(x, kTanhGelu);
     case Activation::kSilu: return x * sigmoid_for_bfloat16(x);
-    case Activation::kRelu: return vmax(x, Vec{});
+    case Activation::kRelu: return x < 0.f ? Vec{} : x;  // keeps NaN
   }
 }
 

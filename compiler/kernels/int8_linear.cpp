@@ -7,6 +7,7 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
 
 #include "activation.h"
+#include "int8_matrix.h"
 #include "int8_rows.h"
 #include "int8_tile.h"
 #include "scratch.h"
@@ -22,8 +23,6 @@ namespace {
 using namespace infinity;
 
 constexpr int64_t kBlockBytes = 256 * 1024;  // of quantized rows: they stay in the second-level cache
-constexpr int64_t kMaxBlockRows = 192;
-constexpr int64_t kFewRows = 2 * kTileRows;   // per thread: below this, columns are divided
 
 struct Problem {
   SourceRows rows;
@@ -38,65 +37,119 @@ struct Problem {
   const int8_t* panel(int64_t p) const { return weights + p * kPanel * depth(); }
 };
 
-// How rows and columns are divided.
-struct Division {
-  int64_t block_rows, blocks, groups;
+#if !defined(__AMX_INT8__)
+constexpr int64_t kMatrixBufferBytes = 0;
+#endif
 
-  static Division of(const Problem& p, int64_t threads) {
-    if (p.num_rows < kFewRows * threads) return {p.num_rows, 1, std::clamp<int64_t>(2 * threads, 1, p.panels())};
-    const int64_t most = std::clamp<int64_t>(kBlockBytes / p.depth(), kTileRows, kMaxBlockRows);
-    const int64_t wanted = round_up((p.num_rows + most - 1) / most, threads);
-    const int64_t rows = round_up((p.num_rows + wanted - 1) / wanted, kTileRows);
-    return {rows, (p.num_rows + rows - 1) / rows, 1};
-  }
-};
-
+// Quantized rows of one block, and room for what multiplies them.
 struct Buffers {
   uint8_t* rows;
-  float* scales;
+  float *scales, *widened;
+  uint8_t* matrix;
 
-  bool reserve(Scratch& scratch, int64_t rows_of_block, int64_t depth) {
-    const int64_t floats = (rows_of_block * depth + 3) / 4;
-    if (!scratch.reserve(floats + rows_of_block, 2)) return false;
-    rows = reinterpret_cast<uint8_t*>(scratch.take(floats));
+  void quantize(const SourceRows& source, int64_t first, int64_t end) const {
+    for (int64_t row = first; row < end; ++row)
+      scales[row - first] = quantize_row(source, row, widened, rows + (row - first) * source.padded_depth());
+  }
+
+  bool reserve(Scratch& scratch, int64_t rows_of_block, int64_t padded_depth) {
+    const int64_t row_floats = rows_of_block * padded_depth / sizeof(float);
+    const int64_t matrix_floats = kMatrixBufferBytes / sizeof(float);
+    if (!scratch.reserve(row_floats + rows_of_block + padded_depth + matrix_floats, 4)) return false;
+    rows = reinterpret_cast<uint8_t*>(scratch.take(row_floats));
     scales = scratch.take(rows_of_block);
+    widened = scratch.take(padded_depth);
+    matrix = reinterpret_cast<uint8_t*>(scratch.take(matrix_floats));
     return true;
   }
 };
 
-// Rows [first, end) times the panels [first_panel, end_panel).
-void multiply(const Problem& p, const Buffers& b, int64_t first, int64_t end, int64_t first_panel, int64_t end_panel) {
-  for (int64_t row = first; row < end; ++row)
-    b.scales[row - first] = quantize_row(p.rows, row, b.rows + (row - first) * p.depth());
-  for (int64_t panel = first_panel; panel < end_panel; ++panel) {
-    const int64_t column = panel * kPanel;
-    const int64_t columns = std::min(kPanel, p.num_columns - column);
-    for (int64_t row = first; row < end; row += kTileRows) {
-      const Tile tile{b.rows + (row - first) * p.depth(), p.depth(),      p.panel(panel),
-                      b.scales + (row - first),           p.columns.from(column), p.activation,
-                      p.out + row * p.num_columns + column, p.num_columns,  columns};
-      run_tile(tile, std::min<int64_t>(kTileRows, end - row));
+// The kernels: each multiplies the quantized rows [first, end) with the panels of a span.
+struct Span {
+  int64_t first, end, first_panel, end_panel;
+};
+
+// Out of registers, with VNNI.
+struct ByRegisters {
+  static constexpr int64_t kRows = kTileRows;  // that are multiplied at once
+  static constexpr int64_t kFewRows = 2 * kTileRows;
+  static constexpr int64_t kMaxBlockRows = 192;
+
+  static void multiply(const Problem& p, const Buffers& b, const Span& span) {
+    const int64_t stride = p.rows.padded_depth();
+    for (int64_t panel = span.first_panel; panel < span.end_panel; ++panel) {
+      const int64_t column = panel * kPanel, columns = std::min(kPanel, p.num_columns - column);
+      for (int64_t row = span.first; row < span.end; row += kTileRows) {
+        const int64_t place = row - span.first;
+        const Tile tile{b.rows + place * stride, stride, p.depth(), p.panel(panel), b.scales + place, p.columns.from(column),
+                        p.activation, p.out + row * p.num_columns + column, p.num_columns, columns};
+        run_tile(tile, std::min<int64_t>(kTileRows, span.end - row));
+      }
     }
   }
-}
+};
 
-bool multiply_all(const Problem& p) {
-  const Division d = Division::of(p, omp_get_max_threads());
+#if defined(__AMX_INT8__)
+// With the tiles of the matrix unit.
+struct ByMatrix {
+  static constexpr int64_t kRows = 2 * kMatrixRows;
+  static constexpr int64_t kFewRows = 2 * kMatrixRows;
+  static constexpr int64_t kMaxBlockRows = 512;
+
+  static void multiply(const Problem& p, const Buffers& b, const Span& span) {
+    const Tiles tiles(TileConfig::full());
+    const bool is_streamed = span.end - span.first <= kRows;
+    MatrixPanels panels({b.rows, p.rows.padded_depth(), p.depth(), b.scales, span.end - span.first, p.weights, p.columns,
+                         p.out + span.first * p.num_columns, p.num_columns, span.first_panel, span.end_panel, is_streamed,
+                         b.matrix});
+    with_activation(p.activation, [&](auto activation) { panels.run<decltype(activation)::value>(); });
+  }
+};
+#endif
+
+// How rows and columns are divided.
+struct Division {
+  int64_t block_rows, blocks, groups;
+
+  template <class Kernel>
+  static Division of(const Problem& p, int64_t threads) {
+    if (p.num_rows < Kernel::kFewRows * threads)
+      return {p.num_rows, 1, std::clamp<int64_t>(2 * threads, 1, p.panels())};
+    const int64_t most = std::clamp<int64_t>(kBlockBytes / p.depth(), Kernel::kRows, Kernel::kMaxBlockRows);
+    const int64_t wanted = round_up((p.num_rows + most - 1) / most, threads);
+    const int64_t rows = round_up((p.num_rows + wanted - 1) / wanted, Kernel::kRows);
+    return {rows, (p.num_rows + rows - 1) / rows, 1};
+  }
+};
+
+template <class Kernel>
+bool multiply_with(const Problem& p) {
+  const Division d = Division::of<Kernel>(p, omp_get_max_threads());
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
     thread_local Scratch scratch;
     Buffers buffers;
-    const bool ready = buffers.reserve(scratch, d.block_rows, p.depth());
+    const bool ready = buffers.reserve(scratch, round_up(d.block_rows, Kernel::kRows), p.rows.padded_depth());
     if (!ready) complete = false;
 #pragma omp for collapse(2) schedule(dynamic, 1)
     for (int64_t block = 0; block < d.blocks; ++block)
-      for (int64_t group = 0; group < d.groups; ++group)
-        if (ready)
-          multiply(p, buffers, block * d.block_rows, std::min(p.num_rows, (block + 1) * d.block_rows),
-                   group * p.panels() / d.groups, (group + 1) * p.panels() / d.groups);
+      for (int64_t group = 0; group < d.groups; ++group) {
+        if (!ready) continue;
+        const Span span{block * d.block_rows, std::min(p.num_rows, (block + 1) * d.block_rows),
+                        group * p.panels() / d.groups, (group + 1) * p.panels() / d.groups};
+        buffers.quantize(p.rows, span.first, span.end);
+        Kernel::multiply(p, buffers, span);
+      }
   }
   return complete;
+}
+
+bool multiply_all(const Problem& p) {
+#if defined(__AMX_INT8__)
+  if (may_use_tiles()) return multiply_with<ByMatrix>(p);
+#endif
+  return multiply_with<ByRegisters>(p);
 }
 
 struct Arguments {

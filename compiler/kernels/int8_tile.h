@@ -1,33 +1,17 @@
-// A few 8-bit rows times one panel of 8-bit columns, out of registers, and what becomes of the sums.
-//
-// A panel holds kPanel columns; step s of it holds, column by column, the kStepDepth numbers of the
-// rows 4 s to 4 s + 3.
+// A few 8-bit rows times one panel of 8-bit columns, out of registers.
 #pragma once
 
-#include "activation.h"
-#include "int8_rows.h"
-#include "kernel_common.h"
+#include "int8_columns.h"
 
 #include <immintrin.h>
 
 namespace infinity {
 
-constexpr int64_t kStepDepth = 4;
-constexpr int64_t kPanel = 64;
 constexpr int kTileRows = 6;  // with four vectors of columns: 24 of the 32 registers hold sums
-
-// What is known of each column.
-struct Columns {
-  const int32_t* sums;  // of its weights, times the zero of the rows
-  const float* scales;
-  const float* bias;  // or null
-
-  Columns from(int64_t column) const { return {sums + column, scales + column, bias ? bias + column : nullptr}; }
-};
 
 struct Tile {
   const uint8_t* rows;
-  int64_t depth;  // numbers of a row
+  int64_t row_stride, depth;  // numbers from row to row, and of a row
   const int8_t* panel;
   const float* row_scales;
   Columns columns;
@@ -36,27 +20,16 @@ struct Tile {
   int64_t out_stride, num_columns;
 };
 
-// The same of 16 columns, in registers; those outside `mask` are zero.
-struct ColumnVecs {
-  __m512i sums;
-  __m512 scales, bias;
-
-  ColumnVecs(const Columns& columns, int64_t first, __mmask16 mask)
-      : sums(_mm512_maskz_loadu_epi32(mask, columns.sums + first)),
-        scales(_mm512_maskz_loadu_ps(mask, columns.scales + first)),
-        bias(columns.bias ? _mm512_maskz_loadu_ps(mask, columns.bias + first) : _mm512_setzero_ps()) {}
-};
-
 template <Activation kActivation, int kRows, int kVecs>
 inline void finish_all(const __m512i (&sums)[kRows][kVecs], const Tile& t) {
   for (int v = 0; v < kVecs; ++v) {
     const __mmask16 mask = mask_of(t.num_columns - v * kLanes);
     const ColumnVecs columns(t.columns, v * kLanes, mask);
+    const __m512i of_zeros = _mm512_maskz_loadu_epi32(mask, t.columns.sums + v * kLanes);
     for (int r = 0; r < kRows; ++r) {
-      const __m512 centred = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][v], columns.sums));
-      const __m512 scale = _mm512_mul_ps(columns.scales, _mm512_set1_ps(t.row_scales[r]));
-      const Vec value = activate<kActivation>((Vec)_mm512_fmadd_ps(centred, scale, columns.bias));
-      _mm256_mask_storeu_epi16(t.out + r * t.out_stride + v * kLanes, mask, (__m256i)_mm512_cvtneps_pbh((__m512)value));
+      const __m512i centred = _mm512_sub_epi32(sums[r][v], of_zeros);
+      const __m512 value = columns.finish<kActivation>(centred, _mm512_set1_ps(t.row_scales[r]));
+      _mm256_mask_storeu_epi16(t.out + r * t.out_stride + v * kLanes, mask, (__m256i)_mm512_cvtneps_pbh(value));
     }
   }
 }
@@ -85,7 +58,7 @@ inline void multiply_tile(const Tile& t) {
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       int32_t four;
-      std::memcpy(&four, rows + r * depth + k, sizeof(four));
+      std::memcpy(&four, rows + r * t.row_stride + k, sizeof(four));
       const __m512i row = _mm512_set1_epi32(four);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) sums[r][v] = multiply_add(sums[r][v], row, columns[v]);

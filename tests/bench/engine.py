@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from infinity_v3.artifacts.cpu_class import CPU_CLASSES
 from infinity_v3.artifacts.host import detect_host
+from infinity_v3.artifacts.manifest import Precision
 from machine import choose_cpus, describe_machine
 from workloads import SHAPES, num_tokens
 
@@ -44,7 +45,6 @@ NEEDS = {
 """Modules that each engine needs, over what serving needs."""
 
 INT8 = "ours-int8"
-INT8_TARGET = "cpu-x86_64-avx512-int8"
 TURN_S = 0.3
 MAX_SEQUENCE_LENGTH = 512
 MIN_MEAN_COSINE = 0.99
@@ -225,8 +225,14 @@ def _parse() -> argparse.Namespace:
 
 
 def possible() -> list[str]:
-    cpu = next(cpu for cpu in CPU_CLASSES if cpu.name == INT8_TARGET)
-    return [name for name in NEEDS if name != INT8 or cpu.fits(detect_host().isa)]
+    return [name for name in NEEDS if name != INT8 or _int8_target()]
+
+
+def _int8_target() -> str | None:
+    """The best target of this host with 8-bit products."""
+    isa = detect_host().isa
+    classes = (cpu for cpu in CPU_CLASSES if cpu.precision is Precision.INT8 and cpu.fits(isa))
+    return next((cpu.name for cpu in classes), None)
 
 
 def _engines(text: str) -> list[str]:
@@ -269,9 +275,12 @@ def _targets(engines: Sequence[str]) -> list[str]:
     """Options that add the 8-bit engine to those that are built without asking."""
     if INT8 not in engines:
         return []
+    int8 = _int8_target()
+    if int8 is None:
+        raise SystemExit(f"{INT8}: this CPU lacks avx512_vnni or avx512_bf16; leave it out")
     isa = detect_host().isa
     names = [cpu.name for cpu in CPU_CLASSES if cpu.fits(isa) and not cpu.is_asked_for]
-    return [part for name in (*names, INT8_TARGET) for part in ("--target", name)]
+    return [part for name in (*names, int8) for part in ("--target", name)]
 
 
 def start(name: str, artifact: Path, options: argparse.Namespace, stack: ExitStack) -> Worker:

@@ -29,6 +29,7 @@ from graph_recorder import Recorder, recording
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.availability import runnable_targets
 from infinity_v3.compiler.backends.aoti import constant_tensors
+from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.engines import build_targets, input_names
 from infinity_v3.compiler.export import TORCH_DTYPES
 from infinity_v3.compiler.pipeline import CompilePlan, plan_compile
@@ -36,7 +37,7 @@ from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.runtime.batch import Batch, EncodedText, pack
 from infinity_v3.runtime.engines.filling import MIN_TOKENS, fill_up, rounded_tokens
-from vnni_rate import VnniLoop
+from int8_rate import Int8Loop
 
 _HOOKS = {"cpp.enable_kernel_profile": True, "profiler_mark_wrapper_call": True}
 _WHOLE_CALL = "inductor_wrapper_call"
@@ -123,15 +124,15 @@ class Engine:
     """An engine with profiling hooks, loaded through torch's own runner.
 
     Args:
-        vnni: the floor of 8-bit layers; None = the engine has none.
+        int8_loop: the floor of 8-bit layers; None = the engine has none.
     """
 
     def __init__(
-        self, plan: CompilePlan, recorder: Recorder, runner: Any, vnni: VnniLoop | None
+        self, plan: CompilePlan, recorder: Recorder, runner: Any, int8_loop: Int8Loop | None
     ) -> None:
         self.plan = plan
         self.target = plan.targets[0]
-        self._vnni = vnni
+        self._int8_loop = int8_loop
         self._recorder = recorder
         self._runner = runner
         self._calls = recorder.graph_calls()
@@ -143,7 +144,7 @@ class Engine:
         for _ in range(_WARM_UPS):
             run()
         unprofiled_s = min(_seconds(run) for _ in range(num_rounds))
-        meter = _Meter(TORCH_DTYPES[self.target.precision], self._vnni)
+        meter = _Meter(TORCH_DTYPES[self.target.precision], self._int8_loop)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             for _ in range(num_rounds):
                 run()
@@ -231,8 +232,13 @@ def build_engine(
         supplied = {name: constants[original] for name, original in names.items()}
         runner.update_constant_buffer(supplied, False, True, True)
     torch.set_num_threads(num_threads)
-    is_int8 = plan.targets[0].precision is Precision.INT8
-    return Engine(plan, recorder, runner, VnniLoop(folder, num_threads) if is_int8 else None)
+    return Engine(plan, recorder, runner, _int8_loop(plan.targets[0], folder, num_threads))
+
+
+def _int8_loop(target: CpuTarget, folder: Path, num_threads: int) -> Int8Loop | None:
+    if target.precision is not Precision.INT8:
+        return None
+    return Int8Loop(folder, num_threads, uses_tiles="amx_int8" in target.isa)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,8 +308,8 @@ def _added(one: OperatorTime, other: OperatorTime) -> OperatorTime:
 class _Meter:
     """Measures products and copies, one of each size at a time."""
 
-    def __init__(self, dtype: torch.dtype, vnni: VnniLoop | None) -> None:
-        self._vnni = vnni
+    def __init__(self, dtype: torch.dtype, int8_loop: Int8Loop | None) -> None:
+        self._int8_loop = int8_loop
         self._int8_gops: float | None = None
         self._squares = {side: torch.rand(3, side, side).to(dtype) for side in _SQUARES}
         self._buffers = {size: torch.zeros(2, size, dtype=torch.uint8) for size in _COPIED_BYTES}
@@ -316,8 +322,8 @@ class _Meter:
             for _ in range(_COPIES):
                 self._time("copy", size, partial(sink.copy_, source))
 
-        if self._vnni is not None:
-            self._int8_gops = max(self._int8_gops or 0.0, self._vnni.gops())
+        if self._int8_loop is not None:
+            self._int8_gops = max(self._int8_gops or 0.0, self._int8_loop.gops())
 
     def rates(self) -> Rates:
         return Rates(

@@ -12,7 +12,7 @@ from infinity_v3.compiler.toolchain import CxxCompiler
 AVX2 = "cpu-x86_64-avx2-f32"
 AVX512 = "cpu-x86_64-avx512-f32"
 AMX = "cpu-x86_64-amx-bf16"
-INT8 = "cpu-x86_64-avx512-int8"
+INT8, AMX_INT8 = "cpu-x86_64-avx512-int8", "cpu-x86_64-amx-int8"
 ISA = {target.name: frozenset(target.isa) for target in CPU_TARGETS}
 
 
@@ -54,9 +54,10 @@ def test_8_bit_engines_are_built_for_who_asks(monkeypatch: pytest.MonkeyPatch) -
     every = frozenset(flag for isa in ISA.values() for flag in isa)
     host = HostCapabilities(arch="x86_64", isa=every)
     monkeypatch.setattr(availability, "detect_host", lambda: host)
-    names = [target.name for target in CPU_TARGETS if target.name != INT8]
+    names = [target.name for target in CPU_TARGETS if target.name not in (INT8, AMX_INT8)]
     assert [target.name for target in runnable_targets(())] == names
     assert [target.name for target in runnable_targets((INT8, AMX))] == [AMX, INT8]
+    assert [target.name for target in runnable_targets((INT8, AMX_INT8))] == [AMX_INT8, INT8]
 
 
 def test_a_host_that_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,8 @@ ISA = {cpu.name: set(cpu.isa) for cpu in CPU_CLASSES}
         (ISA["cpu-x86_64-avx2-f32"], "auto", "cpu-x86_64-avx2-f32"),
         (ISA["cpu-x86_64-avx512-int8"], "auto", "cpu-x86_64-avx512-bf16"),
         (ISA["cpu-x86_64-avx512-int8"], "int8", "cpu-x86_64-avx512-int8"),
+        (ISA["cpu-x86_64-amx-int8"], "auto", "cpu-x86_64-amx-bf16"),
+        (ISA["cpu-x86_64-amx-int8"], "int8", "cpu-x86_64-amx-int8"),
     ],
 )
 def test_one_target_is_compiled(
