@@ -1,4 +1,4 @@
-"""Attention by tiles of the matrix unit: sizes around those of tiles, and hosts that refuse them."""
+"""Attention by tiles of the matrix unit: sizes around theirs, and systems that refuse them."""
 
 import os
 import subprocess
