@@ -1,5 +1,6 @@
 """Arguments of `infinity-compile`. Knows how they are spelled and nothing else."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 from infinity_v3.artifacts.errors import UsageError
+from infinity_v3.artifacts.openmp_variables import settle_openmp_variables
 from infinity_v3.compiler.builds.command import build
 from infinity_v3.compiler.catalog_command import catalog
 from infinity_v3.compiler.command_group import CommandGroup, json_option
@@ -60,6 +62,7 @@ def cli(ctx: click.Context) -> None:
     """Compile Hugging Face encoders ahead of time into artifacts that infinity_v3 serves."""
     if ctx.invoked_subcommand is None:
         ctx.fail(f"expected a command: {', '.join(cli.commands)}; see {PROGRAM} --help")
+    settle_openmp_variables(os.environ)
 
 
 @cli.command()

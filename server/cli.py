@@ -14,13 +14,19 @@ from infinity_v3.artifacts.spelling import nearest
 from infinity_v3.server.config import TOPICS, Configuration, all_options
 from infinity_v3.server.option import Option
 
-_INTRO = """Serve compiled embedding models over HTTP.
+_INTRO = """Serve compiled models over HTTP: embeddings, reranking, classification, typed decisions.
+
+\b
+infinity_v3 --model-id ./artifacts/minilm
+curl localhost:3000/v1/embeddings -H 'content-type: application/json' \\
+    -d '{"input": "a cat"}'
 
 Options also come from INFINITY_* variables and a TOML file. The command line wins over the
 environment, the environment over the file. What came from where is shown by --print-config.
 
 Options marked * are per model: they take one value for all models, or one per --model-id: repeat
-the flag or separate values with ';'. The word 'none' leaves one unset that has no default.
+the flag or separate values with ';'. The word 'none' leaves one unset that has no default. Other
+flags are given once, unless their text says that they may be repeated.
 
 Exit codes: 0 done, 1 failed at run time, 2 wrong usage, 3 artifact or host refused, 130 or 143
 interrupted."""
@@ -83,9 +89,21 @@ def _command(options: Sequence[Option]) -> click.Command:
         "infinity_v3",
         params=[*parameters, version],
         help=_INTRO,
-        callback=lambda **values: values,
-        context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+        callback=_collect,
+        context_settings={
+            "max_content_width": 100,
+            "help_option_names": ["-h", "--help"],
+            "allow_extra_args": True,
+        },
     )
+
+
+def _collect(**values: object) -> Mapping[str, object]:
+    """Everything typed; words that belong to no flag are refused in our own words."""
+    words = click.get_current_context().args
+    if words:
+        raise UsageError(f"{words[0]}: expected options only; --model-id says what to serve")
+    return values
 
 
 def typed_options(arguments: Sequence[str]) -> Mapping[str, Sequence[str]] | None:
@@ -102,6 +120,8 @@ def typed_options(arguments: Sequence[str]) -> Mapping[str, Sequence[str]] | Non
         raise UsageError(
             f"{error.option_name}: unknown option{nearest(error.option_name, known)}"
         ) from None
+    except click.BadOptionUsage as error:
+        raise UsageError(f"{error.option_name}: expected a value after it, found none") from None
     except click.ClickException as error:
         raise UsageError(error.format_message()) from None
     if not isinstance(values, dict):

@@ -36,12 +36,26 @@ def read_flags(given: Mapping[str, Sequence[str]], options: Sequence[Option]) ->
     Args:
         given: option name -> values in the order typed; options that were not typed are absent.
         options: every option there is.
+
+    Raises:
+        UsageError: a malformed value, or several for an option that takes one.
     """
+    typed = [option for option in options if option.name in given]
+    for option in typed:
+        _check_once(option, given[option.name])
     return {
         option.name: _text_setting(option, given[option.name], f"--{option.name}", "command line")
-        for option in options
-        if option.name in given
+        for option in typed
     }
+
+
+def _check_once(option: Option, texts: Sequence[str]) -> None:
+    """Nobody means both of two values; which of them was meant is not for us to guess."""
+    if len(texts) > 1 and not (option.is_per_model or option.is_repeatable):
+        shown = "" if option.is_secret else f": {', '.join(text or repr(text) for text in texts)}"
+        raise UsageError(
+            f"--{option.name} is given {len(texts)} times{shown}; it takes one value, keep one"
+        )
 
 
 def read_environment(
@@ -96,8 +110,7 @@ def _env_setting(option: Option, variable: str, text: str) -> Setting:
 
 def _text_setting(option: Option, texts: Sequence[str], where: str, origin: str) -> Setting:
     if not option.is_per_model:
-        kept = texts if option.is_repeatable else texts[-1:]
-        return Setting(values=tuple(_parse(option, text, where) for text in kept), origin=origin)
+        return Setting(values=tuple(_parse(option, text, where) for text in texts), origin=origin)
     elements = [element for text in texts for element in _elements(text, where)]
     return Setting(values=tuple(_parse(option, text, where) for text in elements), origin=origin)
 

@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 
+from infinity_v3.artifacts.openmp_variables import num_openmp_threads
+
 
 def wanted_threads(configured: int | None, environ: Mapping[str, str]) -> int | None:
     """Return the option, else OMP_NUM_THREADS; None = the user leaves it open."""
-    inherited = environ.get("OMP_NUM_THREADS", "")
-    if configured is not None:
-        return configured
-    if inherited.isascii() and inherited.isdigit() and int(inherited) > 0:
-        return int(inherited)
-    return None
+    return configured if configured is not None else num_openmp_threads(environ) or None

@@ -1,10 +1,12 @@
-"""Brings the process up to the point where the server runs: logging, ports.
+"""Brings the process up to the point where the server runs: environment, logging, ports.
 
 Knows nothing of routes or flags.
 """
 
+import os
 import time
 
+from infinity_v3.artifacts.openmp_variables import settle_openmp_variables
 from infinity_v3.server.config import Configuration
 from infinity_v3.server.config_report import changed_lines
 from infinity_v3.server.logs import set_up_logging
@@ -21,6 +23,7 @@ def serve(configuration: Configuration) -> int:
     Raises:
         InfinityError: the server could not start.
     """
+    settle_openmp_variables(os.environ)
     config_s = seconds_since_process_start()
     config = configuration.serve
     logger = set_up_logging(config.log_level, is_json=config.json_output)

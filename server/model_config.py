@@ -157,8 +157,9 @@ class ModelConfig:
     decision_protocol: str | None = opt(
         "Text",
         ChoiceType(choices=("laya", "onejev", "rune", "clef", "pplx", "d3"), metavar="PROTOCOL"),
-        "How a decision model is asked. The artifact says it; one that differs from it fails at "
-        "the start, so that no model is asked in another one's words.",
+        "How a decision model is asked: laya, or another protocol whose artifacts this release "
+        "does not run yet. The artifact says it; one that differs from it fails at the start, so "
+        "that no model is asked in another one's words.",
         default=None,
         is_optional=True,
         default_note="the artifact's",

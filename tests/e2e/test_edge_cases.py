@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from edge_case import PLAIN, SEVERAL, EdgeCase
+from edge_decisions import decision_cases
 from edge_inputs import input_cases
 from edge_openai import openai_cases
 from edge_protocol import protocol_cases
@@ -13,11 +14,10 @@ from http_client import HttpClient
 from server_process import ServerProcess
 
 CASES = sorted(
-    (*input_cases(), *task_cases(), *openai_cases(), *protocol_cases()),
+    (*input_cases(), *task_cases(), *openai_cases(), *protocol_cases(), *decision_cases()),
     key=lambda case: case.name,
 )
-DECISIONS = 52
-"""The row of the decision route, which goes with decision models."""
+NUM_ROWS = 54
 FIXTURES = {PLAIN: "minilm_server", SEVERAL: "several_server"}
 
 
@@ -36,4 +36,4 @@ def test_edge(server_of: Callable[[str], ServerProcess], case: EdgeCase) -> None
 def test_every_row_is_there_once() -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
-    assert {int(name.split("_")[1]) for name in names} == set(range(1, 55)) - {DECISIONS}
+    assert {int(name.split("_")[1]) for name in names} == set(range(1, NUM_ROWS + 1))

@@ -39,8 +39,11 @@ CASES = (
     Case(message="--uds-path: unknown option", flags="--uds-path /tmp/x --model-id m"),
     Case(message="--otlp-endpoint: unknown option", flags="--otlp-endpoint x --model-id m"),
     Case(message="--dense-path: unknown option", flags="--dense-path x --model-id m"),
-    Case(message="Option '--model-id' requires an argument.", flags="--model-id"),
-    Case(message="Got unexpected extra argument (stray)", flags="stray"),
+    Case(message="--model-id: expected a value after it, found none", flags="--model-id"),
+    Case(
+        message="./artifact: expected options only; --model-id says what to serve",
+        flags="--port 80 ./artifact stray",
+    ),
     Case(message="--port x: expected an integer, found 'x'", flags="--model-id m --port x"),
     Case(
         message=("--port 65536: expected an integer of at least 0 and at most 65535, found 65536"),
@@ -51,6 +54,18 @@ CASES = (
         flags="--model-id m -p -1",
     ),
     Case(message="--port=: expected an integer, found ''", flags="--model-id m --port="),
+    Case(
+        message="--port is given 2 times: 80, 81; it takes one value, keep one",
+        flags="--model-id m -p 80 --port=81",
+    ),
+    Case(
+        message="--http2 is given 3 times: true, true, false; it takes one value, keep one",
+        flags="--model-id m --http2 --http2 --http2=false",
+    ),
+    Case(
+        message="--api-key is given 2 times; it takes one value, keep one",
+        flags="--model-id m --api-key k --api-key k",
+    ),
     Case(
         message="--port 80;81: expected an integer, found '80;81'",
         flags="--model-id m --port 80;81",
