@@ -22,6 +22,7 @@ from infinity_v3.artifacts.target import incompatibility
 from infinity_v3.artifacts.writer import ArtifactWriter, describe_files
 from infinity_v3.compiler.backends.aoti import BuiltEngine
 from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.decision_probes import ask
 from infinity_v3.compiler.engines import (
     build_engines,
     exceeds_embed_limit,
@@ -103,10 +104,12 @@ def _reference(
         max_tokens=manifest.model.max_input_tokens,
         windows=attention_windows(model.program),
         avoid=frozenset(),
-        has_token_types="token_type_ids" in inputs,
+        has_token_types="token_type_ids" in inputs and manifest.decision is None,
         has_key_counts=KEY_COUNTS in inputs,
         ranked_texts=subject_texts() if is_ranked else (),
     )
+    if manifest.decision is not None:
+        probes = ask(probes, manifest.decision)
     outputs = run_probes(model, probes, manifest.model.position_offset, progress)
     return ReferenceOutputs(name=REFERENCE_NAME, probes=probes, outputs=tuple(outputs))
 

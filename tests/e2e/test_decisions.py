@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiled import CompiledArtifacts, compile_checkpoint, infinity_compile
+from compiled import CompiledArtifacts, infinity_compile
+from decision_artifact import LAYA, laya_artifact, laya_checkpoint
 from decision_requests import generate_body
 from laya_oracle import LayaOracle, OracleAnswer
 from server_process import ServerProcess
-from tiny_artifacts import FLOAT32_TARGET
-from tiny_laya import LAYA_RECIPES, make_laya_checkpoint
 
-RECIPE = next(recipe for recipe in LAYA_RECIPES if recipe.key == "laya-2048")
 NUM_REQUESTS = 60
 MAX_DIFFERENCE = 1e-5
 MOST_STATE = 4000
@@ -29,19 +27,12 @@ MOST_STATE = 4000
 
 @pytest.fixture(scope="module")
 def checkpoint(compiled_artifact: CompiledArtifacts) -> Path:
-    return compiled_artifact(
-        f"{RECIPE.key}.checkpoint", lambda path: make_laya_checkpoint(path, RECIPE)
-    )
+    return laya_checkpoint(compiled_artifact)
 
 
 @pytest.fixture(scope="module")
-def artifact(compiled_artifact: CompiledArtifacts, checkpoint: Path) -> Path:
-    return compiled_artifact(
-        RECIPE.key,
-        lambda path: compile_checkpoint(
-            checkpoint, path, "--target", FLOAT32_TARGET, "--name", "tiny-laya"
-        ),
-    )
+def artifact(compiled_artifact: CompiledArtifacts) -> Path:
+    return laya_artifact(compiled_artifact)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +71,7 @@ def expected_of(oracle: LayaOracle, body: dict[str, Any]) -> dict[str, OracleAns
         return oracle.answer(
             body["state"],
             body["questions"],
-            max_len=min(body.get("max_len") or RECIPE.max_len, RECIPE.max_len),
+            max_len=min(body.get("max_len") or LAYA.max_len, LAYA.max_len),
             head_max_len=body.get("head_max_len"),
         )
     except ValueError:
