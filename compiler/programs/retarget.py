@@ -71,8 +71,8 @@ def retarget_artifact(artifact: Artifact, request: CompileRequest, progress: Pro
         with progress.stage("copy"):
             copy_files(artifact.path, manifest.files, writer.stage)
         threads = limit_threads(request.threads)
-        reference = _reference(artifact, targets, progress)
-        checked = _check_reference(artifact, reference, threads, progress)
+        reference = reference_of(artifact, targets, progress)
+        checked = check_reference(artifact, reference, threads, progress)
         draft = _build(artifact, targets, request, writer.stage, progress)
         writer.write_manifest(draft)
         added = {target.name for target in targets}
@@ -89,9 +89,10 @@ def retarget_artifact(artifact: Artifact, request: CompileRequest, progress: Pro
             )
 
 
-def _reference(
+def reference_of(
     artifact: Artifact, targets: Sequence[CpuTarget], progress: Progress
 ) -> ReferenceOutputs:
+    """What the kept program of float32 says to probes that suit these targets."""
     manifest = artifact.manifest
     with progress.stage("load program float32"):
         model = load_program(artifact.path, reference_program(manifest), manifest)
@@ -114,7 +115,7 @@ def _reference(
     return ReferenceOutputs(name=REFERENCE_NAME, probes=probes, outputs=tuple(outputs))
 
 
-def _check_reference(
+def check_reference(
     artifact: Artifact, reference: ReferenceOutputs, threads: int, progress: Progress
 ) -> tuple[ParityReport, ...]:
     """Hold the reference to the best verified engine of float32 that runs here, if there is one."""

@@ -4,6 +4,10 @@ import asyncio
 import importlib.util
 import json
 import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,3 +164,16 @@ def test_asynchronous_calls_at_once(server: ServerUrl) -> None:
             assert reply.nouls["is-late"].noul == pytest.approx(
                 alone.nouls["is-late"].noul, abs=1e-5
             )
+
+
+def test_the_example_of_the_page(server: ServerUrl) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    program = example.replace("http://localhost:3000", server("decision"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    noul, choice, request_id = done.stdout.split()
+    assert 0 <= float(noul) <= 1
+    assert choice in {"shipping", "billing"}
+    assert len(request_id) == 32
