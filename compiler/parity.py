@@ -113,6 +113,16 @@ class Comparison:
     max_probability: Worst | None
     is_finite: bool
 
+    def figures(self, prefix: str) -> dict[str, float]:
+        """The values, each under a name that begins so."""
+        figures = {
+            f"{prefix}max_abs": self.max_abs.value,
+            f"{prefix}min_cosine": self.min_cosine.value,
+        }
+        if self.max_probability is not None:
+            figures[f"{prefix}max_probability"] = self.max_probability.value
+        return figures
+
 
 def compare(
     found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]], kind: OutputKind

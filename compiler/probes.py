@@ -70,6 +70,15 @@ class Probes:
             hasher.update(len(places).to_bytes(8, "little") + places.astype("<i8").tobytes())
         return hasher.hexdigest()
 
+    def scaled(
+        self, rows: Sequence[NDArray[np.float32]], positions: Sequence[int]
+    ) -> Sequence[NDArray[np.float32]]:
+        """Logits of these inputs as the server would have them to make probabilities of them."""
+        if not self.temperatures:
+            return rows
+        by = self.temperatures
+        return [row / np.float32(by[i]) for row, i in zip(rows, positions, strict=True)]
+
 
 def make_probes(  # noqa: PLR0913 - independent traits
     tokenizer_file: Path,

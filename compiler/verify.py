@@ -25,7 +25,6 @@ from infinity_v3.compiler import verify_child
 from infinity_v3.compiler.int8.ranking import judge_ranking, rank_agreement
 from infinity_v3.compiler.parity import (
     OPTION_LOGITS,
-    Comparison,
     OutputKind,
     Outputs,
     ParityReport,
@@ -71,18 +70,18 @@ def verify_target(
     for name in sorted(alone[0]):
         kind = output_kind(name)
         against_batch = compare(
-            _scaled([row[name] for row in batched], probes, _in_batches(probes)),
-            _scaled(_members(alone, probes, name), probes, _in_batches(probes)),
+            probes.scaled([row[name] for row in batched], _in_batches(probes)),
+            probes.scaled(_members(alone, probes, name), _in_batches(probes)),
             kind,
         )
-        figures |= _figures(f"{name}.batch_", against_batch)
+        figures |= against_batch.figures(f"{name}.batch_")
         failures += judge_batching(name, against_batch, bounds, kind)
         if reference:
             leading = range(probes.referenced)
-            found = _scaled([alone[i][name] for i in leading], probes, leading)
-            expected = _scaled([row[name] for row in reference], probes, leading)
+            found = probes.scaled([alone[i][name] for i in leading], leading)
+            expected = probes.scaled([row[name] for row in reference], leading)
             against_reference = compare(found, expected, kind)
-            figures |= _figures(f"{name}.", against_reference)
+            figures |= against_reference.figures(f"{name}.")
             failures += judge_reference(name, against_reference, bounds, kind)
             if target.precision is Precision.INT8 and kind is OutputKind.VECTORS:
                 agreement = _rank_agreement(found, reference, probes, name)
@@ -117,26 +116,6 @@ def _members(alone: Sequence[Outputs], probes: Probes, name: str) -> list[NDArra
 
 def _in_batches(probes: Probes) -> list[int]:
     return [member for batch in probes.batches for member in batch]
-
-
-def _scaled(
-    rows: Sequence[NDArray[np.float32]], probes: Probes, positions: Sequence[int]
-) -> Sequence[NDArray[np.float32]]:
-    """Logits as the server would have them when it makes probabilities of them."""
-    if not probes.temperatures:
-        return rows
-    by = probes.temperatures
-    return [row / np.float32(by[i]) for row, i in zip(rows, positions, strict=True)]
-
-
-def _figures(prefix: str, comparison: Comparison) -> dict[str, float]:
-    figures = {
-        f"{prefix}max_abs": comparison.max_abs.value,
-        f"{prefix}min_cosine": comparison.min_cosine.value,
-    }
-    if comparison.max_probability is not None:
-        figures[f"{prefix}max_probability"] = comparison.max_probability.value
-    return figures
 
 
 def _run_in_child(

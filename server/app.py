@@ -203,6 +203,8 @@ class App:
         is_last = self._context.lifecycle.is_draining or not is_reusable
         closing: Headers = (("connection", "close"),) if is_last else ()
         of_path = self._router.headers_of(exchange.path)
+        if self._router.shape_of(exchange.path) is Shape.SYSTEMONE:
+            of_path = (*of_path, *exchange.typed_id())
         headers = (*self._guard.cors_headers(exchange), *of_path, *closing)
         await send(exchange, reply, headers, self._context.config.response_compression_threshold)
 

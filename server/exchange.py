@@ -12,7 +12,8 @@ from infinity_v3.server.errors import Headers
 from infinity_v3.server.negotiation import JSON_TYPE
 
 _REQUEST_ID = re.compile(r"[\x20-\x7e]{1,128}")
-_ECHOED = ("x-baseten-customer-request-id", "x-typesafe-request-id")
+_TYPED_ID = "x-typesafe-request-id"
+_ECHOED = ("x-baseten-customer-request-id", _TYPED_ID)
 
 
 class ScopeHeaders(Protocol):
@@ -134,6 +135,11 @@ class Exchange:
             if value and _REQUEST_ID.fullmatch(value):
                 echoed.append((name, value))
         return tuple(echoed)
+
+    def typed_id(self) -> Headers:
+        """The request id where clients of typed decisions look for one, unless they sent one."""
+        is_given = any(name == _TYPED_ID for name, _ in self.echoed_headers())
+        return () if is_given else ((_TYPED_ID, self.request_id),)
 
 
 def _request_id(headers: ScopeHeaders) -> str:

@@ -3,7 +3,7 @@
 Knows nothing of checkpoints and engines.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from torch.export import ExportedProgram
 from infinity_v3.compiler.backends.aoti import constant_tensors
 from infinity_v3.compiler.export import TOKEN_OUTPUTS, ExportedModel
 from infinity_v3.compiler.operators import ATTENTION
-from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, ROWS
-from infinity_v3.compiler.parity import Outputs
+from infinity_v3.compiler.packed import CU_SEQLENS, KEY_COUNTS, READOUTS, ROWS
+from infinity_v3.compiler.parity import OPTION_LOGITS, Outputs
 from infinity_v3.compiler.probes import Probes
 from infinity_v3.compiler.progress import Progress
 
@@ -33,17 +33,25 @@ class EagerProgram:
         self._offset = position_offset
 
     def run(
-        self, ids: NDArray[np.int64], types: NDArray[np.int64] | None, key_count: int | None
+        self,
+        ids: NDArray[np.int64],
+        types: NDArray[np.int64] | None,
+        key_count: int | None,
+        readouts: NDArray[np.int64] | None = None,
     ) -> Outputs:
-        """Outputs of one text by name: vectors (D,), token outputs (S, D), float32.
+        """Outputs of one text by name: vectors (D,), token outputs (S, D), what is read (K, 1).
 
-        A second text of one token lies behind it: graphs take two texts or more.
+        All float32. A second text of one token lies behind it, and is read where any is: graphs
+        take two of each or more.
         """
         named = _packed(ids, types, key_count, self._offset)
+        num_read = 0 if readouts is None else len(readouts)
+        if readouts is not None:
+            named[READOUTS] = torch.from_numpy(np.append(readouts, len(ids)))
         with torch.no_grad():
             found = _call(self._program, [named[name] for name in self._inputs])
         return {
-            name: (tensor[: len(ids)] if name in TOKEN_OUTPUTS else tensor[0]).float().numpy()
+            name: _own(name, tensor, len(ids), num_read).float().numpy()
             for name, tensor in zip(self._outputs, found, strict=True)
         }
 
@@ -58,7 +66,10 @@ def run_probes(
         for position in range(probes.referenced):
             outputs.append(
                 program.run(
-                    probes.ids[position], probes.types[position], probes.key_counts[position]
+                    probes.ids[position],
+                    probes.types[position],
+                    probes.key_counts[position],
+                    probes.readouts[position] if probes.readouts else None,
                 )
             )
             stage.advance()
@@ -73,9 +84,16 @@ def attention_windows(program: ExportedProgram) -> tuple[int, ...]:
     return tuple(sorted(window for window in found if isinstance(window, int) and window > 0))
 
 
+def _own(name: str, tensor: Tensor, length: int, num_read: int) -> Tensor:
+    """What an output holds of the first text."""
+    if name == OPTION_LOGITS:
+        return tensor[:num_read]
+    return tensor[:length] if name in TOKEN_OUTPUTS else tensor[0]
+
+
 def _packed(
     ids: NDArray[np.int64], types: NDArray[np.int64] | None, key_count: int | None, offset: int
-) -> Mapping[str, Tensor]:
+) -> dict[str, Tensor]:
     length = len(ids)
     tokens = torch.from_numpy(np.append(ids, ids[:1]))
     positions = torch.cat([torch.arange(length), torch.arange(1)]) + offset

@@ -22,6 +22,7 @@ from infinity_v3.artifacts.target import incompatibility
 from infinity_v3.artifacts.writer import ArtifactWriter, describe_files
 from infinity_v3.compiler.backends.aoti import BuiltEngine
 from infinity_v3.compiler.cpu_targets import CpuTarget
+from infinity_v3.compiler.decision_probes import ask
 from infinity_v3.compiler.engines import (
     build_engines,
     exceeds_embed_limit,
@@ -70,8 +71,8 @@ def retarget_artifact(artifact: Artifact, request: CompileRequest, progress: Pro
         with progress.stage("copy"):
             copy_files(artifact.path, manifest.files, writer.stage)
         threads = limit_threads(request.threads)
-        reference = _reference(artifact, targets, progress)
-        checked = _check_reference(artifact, reference, threads, progress)
+        reference = reference_of(artifact, targets, progress)
+        checked = check_reference(artifact, reference, threads, progress)
         draft = _build(artifact, targets, request, writer.stage, progress)
         writer.write_manifest(draft)
         added = {target.name for target in targets}
@@ -88,9 +89,10 @@ def retarget_artifact(artifact: Artifact, request: CompileRequest, progress: Pro
             )
 
 
-def _reference(
+def reference_of(
     artifact: Artifact, targets: Sequence[CpuTarget], progress: Progress
 ) -> ReferenceOutputs:
+    """What the kept program of float32 says to probes that suit these targets."""
     manifest = artifact.manifest
     with progress.stage("load program float32"):
         model = load_program(artifact.path, reference_program(manifest), manifest)
@@ -103,15 +105,17 @@ def _reference(
         max_tokens=manifest.model.max_input_tokens,
         windows=attention_windows(model.program),
         avoid=frozenset(),
-        has_token_types="token_type_ids" in inputs,
+        has_token_types="token_type_ids" in inputs and manifest.decision is None,
         has_key_counts=KEY_COUNTS in inputs,
         ranked_texts=subject_texts() if is_ranked else (),
     )
+    if manifest.decision is not None:
+        probes = ask(probes, manifest.decision)
     outputs = run_probes(model, probes, manifest.model.position_offset, progress)
     return ReferenceOutputs(name=REFERENCE_NAME, probes=probes, outputs=tuple(outputs))
 
 
-def _check_reference(
+def check_reference(
     artifact: Artifact, reference: ReferenceOutputs, threads: int, progress: Progress
 ) -> tuple[ParityReport, ...]:
     """Hold the reference to the best verified engine of float32 that runs here, if there is one."""

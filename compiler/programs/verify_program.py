@@ -24,14 +24,18 @@ def judge_program(
     found: Sequence[Outputs], expected: Sequence[Outputs], probes: Probes, reference_name: str
 ) -> ParityReport:
     """Compare what the kept program says to the referenced probes, within the bounds of float32."""
-    bounds = bounds_of(Precision.FLOAT32)
+    bounds = bounds_of(Precision.FLOAT32, is_decision=bool(probes.readouts))
+    leading = range(probes.referenced)
     figures: dict[str, float] = {}
     failures: list[str] = []
     for name in sorted(found[0]):
         kind = output_kind(name)
-        comparison = compare([row[name] for row in found], [row[name] for row in expected], kind)
-        figures[f"{name}.max_abs"] = comparison.max_abs.value
-        figures[f"{name}.min_cosine"] = comparison.min_cosine.value
+        comparison = compare(
+            probes.scaled([row[name] for row in found], leading),
+            probes.scaled([row[name] for row in expected], leading),
+            kind,
+        )
+        figures |= comparison.figures(f"{name}.")
         failures += judge_reference(name, comparison, bounds, kind)
     return ParityReport(
         target=PROGRAM_NAME,

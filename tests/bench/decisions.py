@@ -1,13 +1,15 @@
 """Decisions per second and latency of a server against the `laya` package in its own process.
 
-The model has the shape of ModernBERT-large and random weights. Both sides take turns, one request
-at a time, so that neither has a warmer machine; the package runs on as many threads as the server.
+The model has the shape of ModernBERT-large and random weights. The sides take turns, one request at
+a time, so that none has a warmer machine. The package runs on every CPU that the server may use, as
+it is and under torch.compile, and in bfloat16 where the server's target does.
 """
 
 import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -20,12 +22,19 @@ from typing import Any
 import torch
 from laya import Agent
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
 from compiled import compile_checkpoint
 from infinity_v3.compiler.tune_server import TunedServer, running_server
 from machine import describe_machine
 from tiny_laya import LayaRecipe, make_laya_checkpoint
 
 COUNTS = (1, 16)
+BACKENDS = ("eager", "compile")
+SERVER = "infinity_v3, over HTTP"
+BFLOAT16 = ("LAYA_CPU_AMP", "bf16")
+"""How the package is told to run in bfloat16 on a CPU."""
+WARM_CALLS = 3
 STATE = "the order is three weeks late and nobody answers the phone or the mail " * 3
 
 
@@ -44,7 +53,9 @@ def main() -> None:
     options = _parse()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint, artifact = _make(options, Path(folder))
-        rows = measure(checkpoint, artifact, options.rounds, options.seconds)
+        if "bf16" in options.target:
+            os.environ.setdefault(*BFLOAT16)
+        rows = measure(checkpoint, artifact, options)
     machine = describe_machine(rounds=options.rounds, layers=options.layers, target=options.target)
     if options.json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "machine": machine}))
@@ -58,21 +69,27 @@ def main() -> None:
         )
 
 
-def measure(checkpoint: Path, artifact: Path, num_rounds: int, seconds: float) -> list[Figures]:
+def measure(checkpoint: Path, artifact: Path, options: argparse.Namespace) -> list[Figures]:
     """Ask each side in turn, for so many seconds per round and number of questions."""
     times_s: dict[tuple[str, int], list[float]] = defaultdict(list)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        agent = Agent(str(checkpoint), device="cpu")
+    agents = {
+        f"laya {backend}, in its process": _open(checkpoint, backend)
+        for backend in options.backend or BACKENDS
+    }
+    seconds = options.seconds
     for count in COUNTS:
         body = {"state": STATE, "questions": _questions(count)}
         with ExitStack() as stack:
             server: TunedServer = stack.enter_context(running_server(artifact, (), {}, body))
-            _ask_package(agent, body, 0.0)
-            for _ in range(num_rounds):
-                times_s["infinity_v3, over HTTP", count] += server.ask(1, seconds)
-                times_s["laya, in its process", count] += _ask_package(agent, body, seconds)
+            for _ in range(WARM_CALLS):
+                server.ask(1, 0.0)
+                for agent in agents.values():
+                    _ask_package(agent, body, 0.0)
+            for _ in range(options.rounds):
+                times_s[SERVER, count] += server.ask(1, seconds)
+                for side, agent in agents.items():
+                    times_s[side, count] += _ask_package(agent, body, seconds)
     return [
         Figures(
             side=side,
@@ -83,6 +100,12 @@ def measure(checkpoint: Path, artifact: Path, num_rounds: int, seconds: float) -
         )
         for (side, count), found in times_s.items()
     ]
+
+
+def _open(checkpoint: Path, backend: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Agent(str(checkpoint), device="cpu", backend=backend)
 
 
 def _ask_package(agent: Any, body: dict[str, Any], seconds: float) -> list[float]:
@@ -127,6 +150,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, help="a Laya checkpoint [default: random]")
     parser.add_argument("--artifact", type=Path, help="compiled from it [default: compiled here]")
     parser.add_argument("--target", default="cpu-x86_64-avx512-f32")
+    parser.add_argument(
+        "--backend", action="append", choices=BACKENDS, help="of the package [default: both]"
+    )
     parser.add_argument("--layers", type=int, default=28, help="of the random encoder")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="per round, side and load")

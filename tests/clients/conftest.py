@@ -17,6 +17,7 @@ URLS_VARIABLE = "INFINITY_CLIENT_SERVERS"
 _PACKAGES = {
     "baseten": ["baseten_performance_client"],
     "cohere": ["cohere"],
+    "decision_clients": ["decide", "jev_lite", "system_one"],
     "embed_parity": ["embed_parity", "sentence_transformers"],
     "haystack": ["haystack_integrations"],
     "huggingface_hub": ["huggingface_hub"],
@@ -31,6 +32,7 @@ _PACKAGES = {
     "schemathesis": ["schemathesis"],
     "tei_client": ["tei_client"],
     "tei_openapi_client": ["text_embeddings_inference_client"],
+    "typesafe": ["typesafe_sdk"],
 }
 
 

@@ -1,6 +1,8 @@
 """Typed decisions through a real server over a compiled artifact, against the `laya` package."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -13,35 +15,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiled import CompiledArtifacts, compile_checkpoint, infinity_compile
+from compiled import CompiledArtifacts, infinity_compile
+from decision_artifact import LAYA, NAME, laya_artifact, laya_checkpoint
 from decision_requests import generate_body
+from infinity_v3.artifacts.store import open_artifact
+from infinity_v3.compiler.cpu_targets import CPU_TARGETS
+from infinity_v3.compiler.programs.retarget import check_reference, reference_of
+from infinity_v3.compiler.progress import SilentProgress
 from laya_oracle import LayaOracle, OracleAnswer
 from server_process import ServerProcess
 from tiny_artifacts import FLOAT32_TARGET
-from tiny_laya import LAYA_RECIPES, make_laya_checkpoint
 
-RECIPE = next(recipe for recipe in LAYA_RECIPES if recipe.key == "laya-2048")
 NUM_REQUESTS = 60
 MAX_DIFFERENCE = 1e-5
+PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
 MOST_STATE = 4000
 """Characters: longer states take the oracle seconds."""
 
 
 @pytest.fixture(scope="module")
 def checkpoint(compiled_artifact: CompiledArtifacts) -> Path:
-    return compiled_artifact(
-        f"{RECIPE.key}.checkpoint", lambda path: make_laya_checkpoint(path, RECIPE)
-    )
+    return laya_checkpoint(compiled_artifact)
 
 
 @pytest.fixture(scope="module")
-def artifact(compiled_artifact: CompiledArtifacts, checkpoint: Path) -> Path:
-    return compiled_artifact(
-        RECIPE.key,
-        lambda path: compile_checkpoint(
-            checkpoint, path, "--target", FLOAT32_TARGET, "--name", "tiny-laya"
-        ),
-    )
+def artifact(compiled_artifact: CompiledArtifacts) -> Path:
+    return laya_artifact(compiled_artifact)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +79,7 @@ def expected_of(oracle: LayaOracle, body: dict[str, Any]) -> dict[str, OracleAns
         return oracle.answer(
             body["state"],
             body["questions"],
-            max_len=min(body.get("max_len") or RECIPE.max_len, RECIPE.max_len),
+            max_len=min(body.get("max_len") or LAYA.max_len, LAYA.max_len),
             head_max_len=body.get("head_max_len"),
         )
     except ValueError:
@@ -175,3 +174,68 @@ def test_verify_runs_the_checkpoint_again(artifact: Path, checkpoint: Path) -> N
     (target,) = json.loads(done.stdout)["targets"]
     assert target["figures"]["option_logits.max_probability"] <= MAX_DIFFERENCE
     assert target["bounds"]["max_probability"] == MAX_DIFFERENCE
+
+
+def test_a_kept_program_was_held_to_the_checkpoint(artifact: Path) -> None:
+    figures = json.loads((artifact / "build.json").read_bytes())["parity"]["program/float32"]
+    assert 0 < figures["option_logits.max_probability"] <= MAX_DIFFERENCE
+
+
+def test_later_targets_are_compared_with_questions_to_the_kept_program(artifact: Path) -> None:
+    opened = open_artifact(artifact)
+    targets = tuple(target for target in CPU_TARGETS if target.name == FLOAT32_TARGET)
+    reference = reference_of(opened, targets, SilentProgress())
+    assert reference.probes.readouts
+    (report,) = check_reference(opened, reference, 2, SilentProgress())
+    assert 0 < report.figures["option_logits.max_probability"] <= MAX_DIFFERENCE
+    assert report.passed
+
+
+def test_a_registry_gives_back_what_it_was_given(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFINITY_REGISTRY", str(tmp_path / "registry"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for arguments in (
+        ("init",),
+        ("push", artifact, "--version", "1.0.0"),
+        ("promote", NAME, "--version", "1.0.0", "--to", "prod"),
+    ):
+        done = infinity_compile("registry", *arguments)
+        assert done.returncode == 0, done.stderr[-2000:]
+    environment = {"INFINITY_REGISTRY": str(tmp_path / "registry")}
+    with ServerProcess(f"{NAME}:prod", env=environment) as server:
+        question = {"q": {"type": "noul", "instructions": "?"}}
+        status, reply = post(server, {"state": "", "questions": question})
+        assert (status, reply["model"]) == (200, NAME)
+
+
+CURL = re.compile(r"^curl (?P<words>.*?-d '[^']*'$)", re.M | re.S)
+
+
+def test_examples_of_the_page_run_as_they_stand(server: ServerProcess, tmp_path: Path) -> None:
+    port = server.base_url.rpartition(":")[2]
+    (tmp_path / ".curlrc").write_text(
+        f'connect-to = "localhost:3000:127.0.0.1:{port}"\nnoproxy = "*"\n'
+        'silent\nshow-error\nwrite-out = "\\n%{http_code}"\n'
+    )
+    statuses, replies = [], []
+    for example in CURL.finditer(PAGE):
+        done = subprocess.run(
+            ["bash", "-c", example[0]],
+            env={**os.environ, "CURL_HOME": str(tmp_path), "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        body, _, status = done.stdout.rpartition("\n")
+        statuses.append(int(status))
+        replies.append(json.loads(body))
+    assert statuses == [200, 200, 200, 422]
+    shown = json.loads(re.findall(r"^```json\n(.*?)^```", PAGE, re.M | re.S)[0])
+    assert replies[0]["usage"] == shown["usage"]
+    assert {key: list(answer) for key, answer in replies[0]["answers"].items()} == {
+        key: list(answer) for key, answer in shown["answers"].items()
+    }
+    assert replies[0]["model"] == shown["model"]

@@ -345,6 +345,10 @@ def test_the_clients_own_request_id_comes_back(decider: Client) -> None:
     answer = decider.post("/v1/systemone", body_of(q=NOUL), x_typesafe_request_id="abc-1")
     assert answer.headers["x-typesafe-request-id"] == "abc-1"
     assert answer.headers["x-compute-tokens"] == "4"
+    for sent in ({}, {"x_typesafe_request_id": "é"}):
+        for body in (body_of(q=NOUL), {}):
+            made = decider.post("/v1/systemone", body, **sent).headers
+            assert made["x-typesafe-request-id"] == made["x-request-id"]
 
 
 def test_decision_models_are_listed(decider: Client, client: Client) -> None:

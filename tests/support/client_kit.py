@@ -47,6 +47,8 @@ SERVERS: Mapping[str, str] = {
     "token_classifier": "persons and places",
     "sparse": "SPLADE",
     "late_interaction": "ColBERT",
+    "decision": "a tiny Laya model",
+    "keyed_decision": "the same with an API key",
 }
 
 

@@ -9,16 +9,18 @@ from types import TracebackType
 
 from client_kit import KEY, NAME, SERVERS
 from compiled import CompiledArtifacts
+from decision_artifact import LAYA, laya_artifact
 from matrix import Cell, cell_artifact
 from server_process import ServerProcess
 from tiny_artifacts import CAMEMBERT, Recipe, make_artifact
+from tiny_laya import LayaRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How one server is started; without a tiny artifact it serves all-MiniLM-L6-v2."""
 
-    tiny: Cell | Recipe | None = None
+    tiny: Cell | Recipe | LayaRecipe | None = None
     options: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -37,6 +39,8 @@ PLANS: Mapping[str, Plan] = {
     "token_classifier": Plan(tiny=Cell(family="bert", task="token_classifier")),
     "sparse": Plan(tiny=Cell(family="bert", task="sparse")),
     "late_interaction": Plan(tiny=Cell(family="bert", task="late_interaction")),
+    "decision": Plan(tiny=LAYA),
+    "keyed_decision": Plan(tiny=LAYA, env=_WITH_KEY),
 }
 assert PLANS.keys() == SERVERS.keys()
 
@@ -87,6 +91,8 @@ class RunningServers:
     def _artifact(self, plan: Plan) -> Path:
         if plan.tiny is None:
             return self._minilm
+        if isinstance(plan.tiny, LayaRecipe):
+            return laya_artifact(self._compiled)
         if isinstance(plan.tiny, Cell):
             return cell_artifact(plan.tiny, self._compiled)
         return make_artifact(self._compiled, plan.tiny).artifact

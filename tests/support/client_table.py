@@ -95,6 +95,20 @@ CLIENTS: Sequence[Client] = (
         asked="every operation of the API document with all checks, for every kind of model",
     ),
     Client(
+        name="typesafe",
+        packages=("typesafe-sdk",),
+        group="decisions",
+        asked="typed noul, choice and score sync and async, states of every form, own response "
+        "models, models, zstd bodies; 401, 404, 415, 422",
+        gaps=("It sends images as multipart/form-data, which a model of text refuses: 415.",),
+    ),
+    Client(
+        name="decision_clients",
+        packages=("jev-lite", "pydecide", "system-one"),
+        group="decisions",
+        asked="typed noul, choice and score, labels, models; 401, 404, 422",
+    ),
+    Client(
         name="langchain",
         packages=("langchain-huggingface", "langchain-openai"),
         group="frameworks",

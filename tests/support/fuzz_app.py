@@ -4,13 +4,16 @@ Everything but the transport and the numbers is the real thing. Knows nothing of
 """
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fake_engine import FakeEngine
 from fuzz_checks import FuzzAnswer, failure
 from fuzz_requests import FuzzRequest
 from infinity_v3.artifacts.manifest import Heads, Kind, ScoreActivation
+from infinity_v3.runtime.loading import LoadedModel
 from infinity_v3.runtime.observer import SilentObserver
 from infinity_v3.runtime.outputs import MAIN_OUTPUTS
 from infinity_v3.runtime.prompts import PromptTable
@@ -33,6 +36,7 @@ KINDS = (
     Kind.CLASSIFIER,
     Kind.RERANKER,
     Kind.TOKEN_CLASSIFIER,
+    Kind.DECISION,
 )
 _LABELS: Mapping[Kind, tuple[str, ...]] = {
     Kind.RERANKER: ("LABEL_0",),
@@ -102,7 +106,8 @@ class FuzzApp:
         config = ModelConfig(model_id="fuzzed", max_client_batch_size=32)
         serve = ServeConfig(models=(config,), payload_limit=PAYLOAD_LIMIT)
         context = make_context(serve)
-        self._service: InferenceService = self._loop.run_until_complete(_start(kind))
+        model = _make_decider() if kind is Kind.DECISION else _make_model(kind)
+        self._service: InferenceService = self._loop.run_until_complete(_start(model))
         served = ServedModel(
             name="fuzzed",
             service=self._service,
@@ -146,15 +151,30 @@ class FuzzApp:
         return protocol.answers[0]
 
 
-async def _start(kind: Kind) -> InferenceService:
+def _make_decider() -> LoadedModel:
+    """A tiny Laya checkpoint with everything but the compiled code."""
+    # Torch and transformers: only where a model decides.
+    from eager_laya import EagerLaya
+    from tiny_laya import LayaRecipe, make_laya_checkpoint
+
+    recipe = LayaRecipe(key="fuzzed", num_layers=1, head_layers=1, max_len=2048, head_max_len=1400)
+    with tempfile.TemporaryDirectory(prefix="infinity-fuzz-") as folder:
+        return EagerLaya(make_laya_checkpoint(Path(folder) / recipe.key, recipe)).loaded()
+
+
+def _make_model(kind: Kind) -> LoadedModel:
+    """A model of that kind over an engine that computes nothing."""
     labels = _LABELS.get(kind, ())
     outputs = (MAIN_OUTPUTS[kind], "hidden") if kind is Kind.EMBEDDING else (MAIN_OUTPUTS[kind],)
-    model = fake_model(
+    return fake_model(
         FakeEngine(outputs=outputs, width=len(labels) or 8),
         kind=kind,
         heads=Heads(labels=labels, activation=_ACTIVATIONS.get(kind)),
         prompts=PromptTable(named={"query": "w7 "}),
     )
+
+
+async def _start(model: LoadedModel) -> InferenceService:
     settings = ServiceSettings(max_queue_tokens=1 << 20, tokenization_workers=1)
     service = InferenceService(model, settings, SilentObserver())
     service.start()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fuzz_app import KINDS, FuzzApp
 from fuzz_checks import FuzzAnswer, FuzzFailure, check_answer
 from fuzz_codecs import CODEC_CHECKS
+from fuzz_decision_checks import DECISION_PATHS
 from fuzz_documents import JUNK, documents_of, spoilt, wholes_of
 from fuzz_requests import (
     FuzzRequest,
@@ -55,11 +56,18 @@ class Tally:
         replies: by path and status.
         codecs: inputs by codec.
         seen: a hash of every distinct input.
+        decisions: of those, the ones to decision routes.
     """
 
     replies: Counter[tuple[str, int]] = field(default_factory=Counter)
     codecs: Counter[str] = field(default_factory=Counter)
     seen: set[int] = field(default_factory=set)
+    decisions: set[int] = field(default_factory=set)
+
+    @property
+    def num_decisions(self) -> int:
+        """Distinct inputs to decision routes."""
+        return len(self.decisions)
 
     @property
     def num_inputs(self) -> int:
@@ -75,10 +83,14 @@ class Tally:
         self.replies += other.replies
         self.codecs += other.codecs
         self.seen |= other.seen
+        self.decisions |= other.decisions
 
     def count_reply(self, request: FuzzRequest, status: int) -> None:
         self.replies[(request.path, status)] += 1
-        self.seen.add(hash((request.path, request.headers, request.body)))
+        made = hash((request.path, request.headers, request.body))
+        self.seen.add(made)
+        if request.path in DECISION_PATHS:
+            self.decisions.add(made)
 
     def count_bytes(self, codec: str, body: bytes) -> None:
         self.codecs[codec] += 1
@@ -227,9 +239,9 @@ def _find_useful(
     for route in post_routes():
         for kind, ask in asks.items():
             before = tally.replies[(route.path, 200)]
-            strategy = _right_documents(route).map(partial(plain_request, route.path))
-            check = _checked(ask, tally, route)
-            explore(strategy.map(_others), check, examples=PROBE_EXAMPLES, number=first_seed)
+            strategy = right_documents(route).map(partial(plain_request, route.path))
+            check = checked(ask, tally, route)
+            explore(strategy.map(as_others), check, examples=PROBE_EXAMPLES, number=first_seed)
             if tally.replies[(route.path, 200)] > before:
                 useful.setdefault(route.path, []).append(kind)
     return useful
@@ -247,12 +259,13 @@ def _turn(useful: Sequence[Kind], every: Sequence[Kind], number: int) -> Iterabl
 def _explore_route(
     ask: Ask, route: FuzzRoute, tally: Tally, number: int, num_examples: int
 ) -> None:
-    documents = _right_documents(route)
-    check = _checked(ask, tally, route)
-    for strategy in (_requests(route, documents), _requests(route, spoilt(documents))):
+    documents = right_documents(route)
+    check = checked(ask, tally, route)
+    for made in (documents, spoilt(documents)):
+        strategy = written_requests(route, made)
         explore(strategy, check, examples=num_examples, number=number)
     raw = st.lists(raw_requests(route.path), min_size=1, max_size=4)
-    explore(raw.map(_others), check, examples=1 + num_examples // 4, number=number)
+    explore(raw.map(as_others), check, examples=1 + num_examples // 4, number=number)
 
 
 def _explore_unknown(ask: Ask, tally: Tally, number: int) -> None:
@@ -261,26 +274,29 @@ def _explore_unknown(ask: Ask, tally: Tally, number: int) -> None:
     route = routes[number % len(routes)]
     for path, shape in UNKNOWN_PATHS.items():
         unknown = FuzzRoute(path=path, body_types=route.body_types, shape=shape)
-        strategy = _requests(unknown, _right_documents(route))
-        explore(strategy, _checked(ask, tally, unknown), examples=2, number=number)
+        strategy = written_requests(unknown, right_documents(route))
+        explore(strategy, checked(ask, tally, unknown), examples=2, number=number)
 
 
-def _others(requests: Sequence[FuzzRequest]) -> Variants:
+def as_others(requests: Sequence[FuzzRequest]) -> Variants:
     return Variants(alike=(), others=tuple(requests))
 
 
 @cache
-def _right_documents(route: FuzzRoute) -> st.SearchStrategy[Any]:
+def right_documents(route: FuzzRoute) -> st.SearchStrategy[Any]:
     if route.whole_type is not None:
         return wholes_of(route.whole_type, route.body_types)
     return st.one_of(*map(documents_of, route.body_types))
 
 
-def _requests(route: FuzzRoute, documents: st.SearchStrategy[Any]) -> st.SearchStrategy[Variants]:
+def written_requests(
+    route: FuzzRoute, documents: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Variants]:
+    """Each document written in every way."""
     return documents.flatmap(lambda document: variants(route.path, document))
 
 
-def _checked(ask: Ask, tally: Tally, route: FuzzRoute) -> Callable[[Variants], None]:
+def checked(ask: Ask, tally: Tally, route: FuzzRoute) -> Callable[[Variants], None]:
     def check(made: Variants) -> None:
         requests = [*made.alike, *made.others]
         answers = ask(requests)

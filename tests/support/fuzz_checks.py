@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import zstandard
 
+from fuzz_decision_checks import DECISION_PATHS, REPLY_KEYS, decision_problem
 from fuzz_requests import JSON, FuzzRequest
 from infinity_v3.server.errors import Shape
 
@@ -45,7 +46,7 @@ def check_answer(request: FuzzRequest, answer: FuzzAnswer, shape: Shape) -> None
     Raises:
         FuzzFailure: what is wrong, and how to see it again.
     """
-    problem = _problem(answer, shape)
+    problem = _problem(request, answer, shape)
     if problem is not None:
         raise failure(request, answer, problem)
 
@@ -57,7 +58,7 @@ def failure(request: FuzzRequest, answer: FuzzAnswer | None, problem: str) -> Fu
     return FuzzFailure(f"{problem}\nanswer: {came}\n{body!r}\n{request.reproducer()}")
 
 
-def _problem(answer: FuzzAnswer, shape: Shape) -> str | None:
+def _problem(request: FuzzRequest, answer: FuzzAnswer, shape: Shape) -> str | None:
     if answer.status not in STATUSES:
         return f"status {answer.status}"
     if not answer.headers.get("x-request-id"):
@@ -68,7 +69,12 @@ def _problem(answer: FuzzAnswer, shape: Shape) -> str | None:
         return f"the body cannot be read: {error}"
     if answer.status != 200:
         return _error_problem(answer, document, shape)
-    return None if _is_finite(document) else "a number is not finite"
+    if not _is_finite(document):
+        return "a number is not finite"
+    is_decision = isinstance(document, dict) and list(document) == REPLY_KEYS
+    if is_decision or request.path in DECISION_PATHS:
+        return decision_problem(request, document)
+    return None
 
 
 def _document(answer: FuzzAnswer) -> object:

@@ -12,6 +12,8 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from fuzz_decisions import LENGTHS, QUESTIONS, STATES
+
 Document = Any
 """A tree of what JSON or MessagePack can hold, and of some values that only one of them can."""
 
@@ -32,6 +34,11 @@ _DIMENSIONS = st.integers(-1, 9) | st.sampled_from((0, 8, 384, 2**31, 2**63, 2**
 _NAMED_FIELDS: Mapping[str, Strategy] = {
     "dimensions": _DIMENSIONS | st.none(),
     "prompt_name": st.none() | st.sampled_from(("query", "query", "nope")),
+    "state": STATES,
+    "questions": QUESTIONS,
+    "max_len": LENGTHS,
+    "head_max_len": LENGTHS,
+    **dict.fromkeys(("assets", "images", "media"), st.sampled_from((None, None, None, [], {}))),
 }
 _JUNK_LEAVES = st.one_of(
     st.none(),
@@ -278,6 +285,7 @@ def _rename(draw: st.DrawFn) -> _Change:
 
 _FIELD_NAMES = (
     *("inputs", "input", "messages", "texts", "documents", "query", "model", "dimensions"),
+    *("state", "questions", "criteria", "instructions", "labels", "max_len", "head_max_len"),
     *("truncate", "prompt_name", "role", "content", "type", "text", "instances", "parameters"),
 )
 _CHANGES = (_put_junk, _put_junk, _remove, _wrap, _multiply, _rename)

@@ -28,6 +28,7 @@ class FuzzOutcome:
     def as_json(self) -> Mapping[str, object]:
         return {
             "distinct_inputs": self.tally.num_inputs,
+            "distinct_inputs_to_decision_routes": self.tally.num_decisions,
             "sent": self.tally.num_sent,
             "codecs": dict(self.tally.codecs),
             "replies": {path: dict(found) for path, found in _by_path(self.tally).items()},
@@ -36,18 +37,24 @@ class FuzzOutcome:
         }
 
 
-def render(outcome: FuzzOutcome, origin: Mapping[str, object], wanted: int) -> str:
+def render(
+    outcome: FuzzOutcome, origin: Mapping[str, object], wanted: int, wanted_decisions: int
+) -> str:
     """The report."""
-    return "\n".join([*_head(outcome, origin, wanted), *_tables(outcome), ""])
+    head = _head(outcome, origin, wanted, wanted_decisions)
+    return "\n".join([*head, *_tables(outcome), ""])
 
 
-def _head(outcome: FuzzOutcome, origin: Mapping[str, object], wanted: int) -> Iterator[str]:
+def _head(
+    outcome: FuzzOutcome, origin: Mapping[str, object], wanted: int, wanted_decisions: int
+) -> Iterator[str]:
     tally = outcome.tally
     verdict = "**FAILED**" if outcome.problems else "Passed"
     yield from ("# Fuzz", "", origin_line(origin), "")
     yield (
         f"{verdict}: {tally.num_inputs:,} distinct inputs of {wanted:,} wanted, "
-        f"{tally.num_sent:,} with repetitions. Written by `make fuzz`."
+        f"{tally.num_sent:,} with repetitions; of them {tally.num_decisions:,} of "
+        f"{wanted_decisions:,} wanted to decision routes. Written by `make fuzz`."
     )
     yield from (
         "",
@@ -57,6 +64,12 @@ def _head(outcome: FuzzOutcome, origin: Mapping[str, object], wanted: int) -> It
         "answer must have a status of the contract below 500, an error of its route's shape, "
         "finite numbers, and the same status however the document was written. A hang of 20 s "
         "fails.",
+        "",
+        "Decision routes are asked of a real decision model, in process and behind a real server. "
+        "Bodies have values changed, moved, removed and repeated, keys there twice, numbers beyond "
+        "any width, lone surrogates, up to 100,000 levels, up to 10,000 questions, options and "
+        "levels. Every 200 is worked out again from what was sent: ids, options, levels, sums, "
+        "confidences, score.",
     )
     for problem in outcome.problems:
         yield from ("", "```", problem[:4000], "```")
