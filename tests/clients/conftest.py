@@ -15,16 +15,20 @@ from client_kit import SERVERS, ServerUrl
 
 URLS_VARIABLE = "INFINITY_CLIENT_SERVERS"
 _PACKAGES = {
+    "aiperf": ["aiperf"],
     "baseten": ["baseten_performance_client"],
     "cohere": ["cohere"],
     "decision_clients": ["decide", "jev_lite", "system_one"],
     "embed_parity": ["embed_parity", "sentence_transformers"],
+    "guidellm": ["guidellm"],
     "haystack": ["haystack_integrations"],
     "huggingface_hub": ["huggingface_hub"],
     "infinity_client": ["infinity_client"],
     "langchain": ["langchain_huggingface", "langchain_openai"],
     "litellm": ["litellm"],
     "llama_index": ["llama_index"],
+    "locust": ["locust"],
+    "mteb": ["mteb", "sentence_transformers"],
     "openai": ["openai"],
     "py_txi": ["py_txi"],
     "pytei": ["pytei"],

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from client_kit import SERVERS  # noqa: E402  (the path above makes it importable)
 from client_report import Outcome, as_json, not_run, read_outcome, render  # noqa: E402
 from client_servers import RunningServers  # noqa: E402
-from client_table import CLIENTS, PROJECT_GROUP, Client  # noqa: E402
+from client_table import CLIENTS, PROJECT_GROUPS, Client  # noqa: E402
 from compiled import CompiledArtifacts, compile_checkpoint, minilm_checkpoint  # noqa: E402
 from infinity_v3.artifacts.host import detect_host  # noqa: E402
 
@@ -97,6 +97,8 @@ def environment(group: str) -> Path:
         return folder
     _say(f"Installing {requirements.name}")
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    if group in PROJECT_GROUPS:
+        _add_project(folder)
     command: Sequence[str | Path] = [
         folder / "bin" / "python",
         "-m",
@@ -110,23 +112,27 @@ def environment(group: str) -> Path:
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
         raise NotInstalledError(" ".join(lines) or result.stderr[-1000:])
-    if group == PROJECT_GROUP:
-        _add_project(folder)
     stamp.write_text(requirements.read_text())
     return folder
 
 
 def _add_project(folder: Path) -> None:
-    """Let an environment see the packages of this one, behind its own."""
+    """Let an environment see the packages of this one, behind its own; pip installs them not again.
+
+    torch is one of them: what pip would choose brings gigabytes that a CPU has no use for.
+    """
     (own,) = folder.glob("lib/python*/site-packages")
-    (project,) = Path(sys.prefix).glob("lib/python*/site-packages")
-    (own / "project.pth").write_text(f"{project}\n")
+    seen = [path for path in sys.path if Path(path).name == "site-packages"]
+    (own / "project.pth").write_text("".join(f"{path}\n" for path in seen))
 
 
 def _run_tests(client: Client, folder: Path, urls: Mapping[str, str], junit: Path) -> str:
     """Run a client's tests and give the end of what they printed."""
+    # Not its program: pip makes none where pytest is the project's.
     command: Sequence[str | Path] = [
-        folder / "bin" / "pytest",
+        folder / "bin" / "python",
+        "-m",
+        "pytest",
         "-c",
         HERE / "client.ini",
         f"--confcutdir={HERE}",
@@ -139,6 +145,7 @@ def _run_tests(client: Client, folder: Path, urls: Mapping[str, str], junit: Pat
     told = {"INFINITY_CLIENT_SERVERS": json.dumps(urls), "INFINITY_CLIENT_LONG": "1"}
     result = subprocess.run(
         command,
+        cwd=junit.parent,  # which Python puts on the path: not the root, whose folders are packages
         env={**kept, **QUIET_CLIENTS, **told},
         capture_output=True,
         text=True,

@@ -14,7 +14,8 @@ from client_table import Client
 HEADER = """# Client kit
 
 Published clients, unmodified, against real servers on loopback: all-MiniLM-L6-v2 and tiny models of
-every other kind, on the CPU. Every value is compared with what a direct call answers.
+every other kind, on the CPU. Every value is compared with what a direct call answers; of load
+generators, every request has to be counted as answered.
 
 `make clients` writes this page; the versions are pinned in `tests/clients/requirements-*.txt`.
 """

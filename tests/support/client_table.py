@@ -26,8 +26,8 @@ class Client:
     gaps: Sequence[str] = ()
 
 
-PROJECT_GROUP = "parity"
-"""The group that sees the environment of the project, too."""
+PROJECT_GROUPS = ("parity", "load")
+"""The groups that see the environment of the project, too."""
 
 CLIENTS: Sequence[Client] = (
     Client(
@@ -177,8 +177,43 @@ CLIENTS: Sequence[Client] = (
     Client(
         name="embed_parity",
         packages=("embed-parity", "sentence-transformers"),
-        group=PROJECT_GROUP,
+        group="parity",
         asked="all 100 probes (three are blank and skipped), geometry, neighbours, batches, 16 "
         "concurrent requests, lengths to 1024 tokens",
+    ),
+    Client(
+        name="mteb",
+        packages=("mteb", "sentence-transformers"),
+        group="parity",
+        asked="an STS task of 200 pairs, evaluated through `/v1/embeddings` and with the "
+        "reference; the score within 0.1 points",
+        gaps=(
+            "Its own models for such servers fetch a tokenizer of OpenAI's; ours is a class of its "
+            "encoder protocol. Its public tasks are downloaded; ours is made in the test.",
+        ),
+    ),
+    Client(
+        name="locust",
+        packages=("locust",),
+        group="load",
+        asked="eight users, seven shapes from 1 x 32 to 32 x 512 words, three times each: no "
+        "error, every reply counted, memory flat",
+    ),
+    Client(
+        name="aiperf",
+        packages=("aiperf",),
+        group="load",
+        asked="profile of embeddings by 32, of hf-tei-rankings and of cohere-rankings, 40 requests "
+        "each",
+        gaps=(
+            "Its `builtin` tokenizer is a download, and with `HF_HUB_OFFLINE=1` a local one is "
+            "refused: \"Repo id must be in the form 'repo_name'\": give `--tokenizer` a folder.",
+        ),
+    ),
+    Client(
+        name="guidellm",
+        packages=("guidellm",),
+        group="load",
+        asked="run with synthetic texts against `/v1/embeddings`, 40 requests",
     ),
 )
