@@ -41,7 +41,7 @@ LIVE_DECISIONS = 0.15
 """Of the inputs to decision routes, those that go to a real server."""
 WARM_SHARE = 0.3
 RSS_LIMIT_MIB = 32.0
-DECIDER = LayaRecipe(key="fuzzed", num_layers=1, head_layers=1, max_len=2048, head_max_len=1400)
+DECIDER = LayaRecipe(key="fuzzed", num_layers=1, head_layers=1, max_len=320, head_max_len=192)
 ATTACKS_PER_SERVER = 300
 CELLS = {
     Kind.RERANKER: Cell(family="bert", task="reranker"),

@@ -157,7 +157,7 @@ def _make_decider() -> LoadedModel:
     from eager_laya import EagerLaya
     from tiny_laya import LayaRecipe, make_laya_checkpoint
 
-    recipe = LayaRecipe(key="fuzzed", num_layers=1, head_layers=1, max_len=2048, head_max_len=1400)
+    recipe = LayaRecipe(key="fuzzed", num_layers=1, head_layers=1, max_len=320, head_max_len=192)
     with tempfile.TemporaryDirectory(prefix="infinity-fuzz-") as folder:
         return EagerLaya(make_laya_checkpoint(Path(folder) / recipe.key, recipe)).loaded()
 

@@ -38,7 +38,7 @@ from fuzz_requests import (
 from fuzz_routes import FuzzRoute, post_routes
 
 OTHER_PATHS = ("/", "/invocations", "/vertex")
-NUM_CHANGED, NUM_BROKEN = 30, 3
+NUM_CHANGED, NUM_BROKEN = 40, 3
 OTHERS_EVERY, MOST_BROKEN = 4, 20_000
 """Every so many rounds the paths that mean a decision route where the model is one; and bytes."""
 
@@ -80,7 +80,6 @@ def _explore(ask: Ask, route: FuzzRoute, tally: Tally, number: int, num_examples
     for strategy in (
         written_requests(route, documents),
         written_requests(route, spoilt(documents)),
-        _changed_documents(route, documents),
         _written_texts(route.path),
     ):
         explore(strategy, check, examples=num_examples, number=number)
@@ -89,6 +88,9 @@ def _explore(ask: Ask, route: FuzzRoute, tally: Tally, number: int, num_examples
     raw = st.lists(raw_requests(route.path), min_size=1, max_size=4).map(as_others)
     for strategy in (crowds, raw):
         explore(strategy, check, examples=few, number=number)
+    for turn in range(few):
+        strategy = _changed_documents(route, documents)
+        explore(strategy, check, examples=few, number=number + turn)
 
 
 def _crowd(path: str, body: Document) -> Variants:
