@@ -5,6 +5,7 @@ Knows nothing of models and of what the changes are for.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -49,9 +50,10 @@ class ProgramEditor:
         """Add a buffer; gives the node that stands for it.
 
         Args:
-            name: as in a state dict, not in use.
+            name: as in a state dict; where it is taken, a number is added to it.
         """
-        assert name not in self._program.state_dict, f"two constants {name}; this is a bug"
+        names = chain((name,), (f"{name}_{number}" for number in count(2)))
+        name = next(one for one in names if one not in self._program.state_dict)
         place = next((i for i, spec in enumerate(self._specs) if spec.kind is InputKind.USER_INPUT))
         with self.graph.inserting_before(self._inputs[place]):
             node = self.graph.placeholder("b_" + name.replace(".", "_"))

@@ -60,7 +60,8 @@ def pack_linears(program: ExportedProgram) -> int:
         groups: dict[Node, list[_Layer]] = {}
         for layer in layers:
             groups.setdefault(layer.x, []).append(layer)
-        for product in [_replace(editor, group) for group in groups.values()]:
+        packed: dict[tuple[Node, ...], Node] = {}
+        for product in [_replace(editor, group, packed) for group in groups.values()]:
             fuse_activation(product, _ACTIVATION)
             _fuse_residual(editor, product)
     return len(layers)
@@ -93,13 +94,20 @@ def _static_shape(node: Node) -> list[int] | None:
     return sizes if sizes.count(-1) <= 1 and sizes[-1] != -1 else None
 
 
-def _replace(editor: ProgramEditor, layers: Sequence[_Layer]) -> Node:
-    """Put one product in place of layers that read the same tensor."""
+def _replace(
+    editor: ProgramEditor, layers: Sequence[_Layer], packed: dict[tuple[Node, ...], Node]
+) -> Node:
+    """Put one product in place of layers that read the same tensor.
+
+    Args:
+        packed: weights by the nodes of the unpacked ones; what is packed here is added.
+    """
     first, aten = layers[0], torch.ops.aten
     name = f"{editor.constant_name(first.weight)}_packed"
-    weights = editor.add_constant(
-        name, pack_weights(torch.cat([layer.weight_value for layer in layers]))
-    )
+    key = tuple(layer.weight for layer in layers)
+    if key not in packed:
+        joint = torch.cat([layer.weight_value for layer in layers])
+        packed[key] = editor.add_constant(name, pack_weights(joint))
     bias_value = _joint_bias(layers)
     bias = None if bias_value is None else editor.add_constant(f"{name}_bias", bias_value)
     shape, columns = _static_shape(first.x), sum(layer.columns for layer in layers)
@@ -107,7 +115,9 @@ def _replace(editor: ProgramEditor, layers: Sequence[_Layer]) -> Node:
     with editor.graph.inserting_before(first.node):
         rows = _reshaped(editor, first.x, [-1, shape[-1]])
         operator = define_operators()[BF16_LINEAR]
-        product = editor.call(operator, rows, weights, columns, bias, None, int(Activation.NONE))
+        product = editor.call(
+            operator, rows, packed[key], columns, bias, None, int(Activation.NONE)
+        )
         whole = _reshaped(editor, product, [*shape[:-1], columns])
         start = 0
         for layer in layers:
