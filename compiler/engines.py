@@ -15,6 +15,7 @@ import torch
 
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
+from infinity_v3.compiler.bf16.fusion import pack_linears
 from infinity_v3.compiler.export import TORCH_DTYPES, ExportedModel, export_packed
 from infinity_v3.compiler.int8.fusion import fuse_activations
 from infinity_v3.compiler.int8.model import quantize_encoder
@@ -148,6 +149,8 @@ def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
     )
     if precision is Precision.INT8:
         fuse_activations(exported.program)
+    if precision is not Precision.FLOAT32:
+        pack_linears(exported.program)
     return exported
 
 

@@ -16,10 +16,11 @@ from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 from infinity_v3.compiler.toolchain import find_cxx
 
-KERNEL_ABI = "3"
+KERNEL_ABI = "4"
 """Raised when the operators' signatures or their meaning change."""
 
 _SOURCES = (
+    "bf16_linear.cpp",
     "disentangled_attention.cpp",
     "grouped_mm.cpp",
     "int8_linear.cpp",
@@ -30,6 +31,9 @@ _SOURCES = (
 _HEADERS = (
     "activation.h",
     "amx.h",
+    "bf16_epilogue.h",
+    "bf16_matrix.h",
+    "bf16_tile.h",
     "gelu_table.h",
     "int8_columns.h",
     "int8_matrix.h",

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from infinity_v3.compiler.attention_reference import attention_reference, disentangled_reference
+from infinity_v3.compiler.bf16.reference import bf16_linear_reference
+from infinity_v3.compiler.bf16.weights import packed_size
 from infinity_v3.compiler.grouped_mm_reference import grouped_mm_reference
 from infinity_v3.compiler.int8.reference import int8_linear_reference
 from infinity_v3.compiler.int8.weights import PANEL, STEP
@@ -18,6 +20,7 @@ from infinity_v3.compiler.pooling_reference import POOL_MODES, pool_reference, s
 
 __all__ = [
     "ATTENTION",
+    "BF16_LINEAR",
     "DISENTANGLED",
     "GROUPED_MM",
     "INT8_LINEAR",
@@ -25,6 +28,7 @@ __all__ = [
     "POOL_MODES",
     "SPLADE",
     "attention_reference",
+    "bf16_linear_reference",
     "define_operators",
     "disentangled_reference",
     "grouped_mm_reference",
@@ -35,6 +39,7 @@ __all__ = [
 ]
 
 ATTENTION = "varlen_attention"
+BF16_LINEAR = "bf16_linear"
 DISENTANGLED = "disentangled_attention"
 GROUPED_MM = "grouped_mm"
 INT8_LINEAR = "int8_linear"
@@ -102,6 +107,14 @@ def _operators() -> dict[str, _Operator]:
             fake=_fake_attention,
             reference=attention_reference,
         ),
+        BF16_LINEAR: _Operator(
+            schema="(Tensor x, Tensor weights, int columns, Tensor? bias, Tensor? residual,"
+            " int activation) -> Tensor",
+            shim="AtenTensorHandle x, AtenTensorHandle weights, int64_t columns,"
+            " AtenTensorHandle* bias, AtenTensorHandle* residual, int64_t activation",
+            fake=_fake_bf16_linear,
+            reference=bf16_linear_reference,
+        ),
         DISENTANGLED: _Operator(
             schema="(Tensor q, Tensor k, Tensor v, Tensor? pos_key, Tensor? pos_query,"
             " Tensor delta, Tensor cu_seqlens, float scale) -> Tensor",
@@ -163,6 +176,29 @@ def _fake_attention(  # noqa: PLR0913 - the operator's schema
     if key_counts is not None:
         _check_dtype("key_counts", key_counts, torch.int32)
     return q.new_empty(q.shape[0], q.shape[1], v.shape[2])
+
+
+def _fake_bf16_linear(  # noqa: PLR0913 - the operator's schema
+    x: Tensor,
+    weights: Tensor,
+    columns: int,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: int,
+) -> Tensor:
+    _check_dtype("x", x, torch.bfloat16)
+    _check_dtype("weights", weights, torch.bfloat16)
+    if bias is not None:
+        _check_dtype("bias", bias, torch.float32)
+    if residual is not None:
+        _check_dtype("residual", residual, torch.bfloat16)
+    depth = x.shape[1]
+    if depth % 2 or weights.shape[0] != packed_size(columns, depth):
+        raise ValueError(
+            f"weights: expected {packed_size(columns, depth)} packed numbers for rows of {depth}, "
+            f"an even number, and {columns} columns, found {weights.shape[0]}"
+        )
+    return x.new_empty(x.shape[0], columns)
 
 
 def _fake_disentangled(  # noqa: PLR0913 - the operator's schema

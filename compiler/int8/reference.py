@@ -1,32 +1,10 @@
 """What `infinity::int8_linear` computes, in plain torch, for eager runs."""
 
-from collections.abc import Callable
-from enum import IntEnum
-
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from infinity_v3.compiler.activations import ACTIVATIONS, Activation
 from infinity_v3.compiler.int8.weights import LARGEST, scales_of, unpack_values
-
-
-class Activation(IntEnum):
-    """What follows a product, as the kernel numbers it."""
-
-    NONE = 0
-    GELU = 1
-    GELU_TANH = 2
-    SILU = 3
-    RELU = 4
-
-
-_FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    Activation.NONE: lambda x: x,
-    Activation.GELU: functional.gelu,
-    Activation.GELU_TANH: lambda x: functional.gelu(x, approximate="tanh"),
-    Activation.SILU: functional.silu,
-    Activation.RELU: functional.relu,
-}
 
 
 def int8_linear_reference(  # noqa: PLR0913 - the operator's schema
@@ -60,4 +38,4 @@ def int8_linear_reference(  # noqa: PLR0913 - the operator's schema
     values = sums.float() * (scales[:, None] * column_scales)
     if bias is not None:
         values = values + bias
-    return _FUNCTIONS[Activation(activation)](values).to(torch.bfloat16)
+    return ACTIVATIONS[Activation(activation)](values).to(torch.bfloat16)

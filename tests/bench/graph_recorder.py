@@ -26,9 +26,10 @@ from graph_calls import (
     finish_calls,
 )
 from infinity_v3.artifacts.manifest import PoolingMode
-from infinity_v3.compiler.int8.reference import Activation
+from infinity_v3.compiler.activations import Activation
 from infinity_v3.compiler.operators import (
     ATTENTION,
+    BF16_LINEAR,
     DISENTANGLED,
     INT8_LINEAR,
     POOL,
@@ -153,6 +154,8 @@ def _extern_call(node: Any, reads: Sequence[Access], writes: Sequence[Access]) -
             reads = _pooled_rows(node)
     elif _is_ours(base, INT8_LINEAR):
         kind, linear = OperatorKind.INT8_LINEAR, _int8_linear_shape(node)
+    elif _is_ours(base, BF16_LINEAR):
+        kind, linear = OperatorKind.LINEAR, _bf16_linear_shape(node)
     elif _LINEAR.search(base):
         kind, linear = OperatorKind.LINEAR, _linear_shape(node, base)
     return GraphCall(
@@ -221,6 +224,23 @@ def _int8_linear_shape(node: Any) -> LinearShape:
         n=int(sums.get_size()[0]),
         k=int(k),
         epilogue="" if activation is Activation.NONE else activation.name.lower(),
+    )
+
+
+def _bf16_linear_shape(node: Any) -> LinearShape:
+    """By x (rows, K) and the result (rows, N); the weights are padded."""
+    rows, k = node.inputs[0].get_size()
+    words = ["add"] if _has_residual(node) else []
+    activation = Activation(int(node.constant_args[-1]))
+    if activation is not Activation.NONE:
+        words.insert(0, activation.name.lower())
+    return LinearShape(rows=rows, n=int(node.get_size()[1]), k=int(k), epilogue=" ".join(words))
+
+
+def _has_residual(node: Any) -> bool:
+    return any(
+        len(tensor.get_size()) == 2 and tensor.get_dtype() == torch.bfloat16
+        for tensor in node.inputs[1:]
     )
 
 

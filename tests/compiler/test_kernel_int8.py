@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from infinity_v3.compiler import kernel_library
-from infinity_v3.compiler.int8.reference import Activation, int8_linear_reference
+from infinity_v3.compiler.activations import Activation
+from infinity_v3.compiler.int8.reference import int8_linear_reference
 from infinity_v3.compiler.int8.weights import PackedWeights, pack_weights
 from kernel_calls import INT8_TARGETS, Kernels, assert_close, seeded
 

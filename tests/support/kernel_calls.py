@@ -10,11 +10,12 @@ from torch import Tensor
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import PoolingMode, Precision
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
-from infinity_v3.compiler.int8.reference import Activation
+from infinity_v3.compiler.activations import Activation
 from infinity_v3.compiler.int8.weights import PackedWeights
 from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_library
 from infinity_v3.compiler.operators import (
     ATTENTION,
+    BF16_LINEAR,
     DISENTANGLED,
     INT8_LINEAR,
     POOL,
@@ -26,6 +27,7 @@ _RUNNABLE = [target for target in CPU_TARGETS if target.cpu.fits(detect_host().i
 HOST_TARGETS = [target for target in _RUNNABLE if not target.cpu.is_asked_for]
 INT8_TARGETS = [target for target in _RUNNABLE if target.precision is Precision.INT8]
 """Their other kernels are those of the bfloat16 target."""
+BF16_TARGETS = [target for target in HOST_TARGETS if target.precision is Precision.BFLOAT16]
 _aoti = torch._C._aoti
 
 
@@ -110,6 +112,22 @@ class Kernels:
             INT8_LINEAR,
             *(x, OptionalTensor(factors), packed.values, packed.sums, packed.scales),
             OptionalTensor(bias),
+            ctypes.c_int64(activation),
+        )
+
+    def bf16_linear(
+        self,
+        x: Tensor,
+        packed: Tensor,
+        columns: int,
+        *,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        activation: Activation = Activation.NONE,
+    ) -> Tensor:
+        return self._call(
+            BF16_LINEAR,
+            *(x, packed, ctypes.c_int64(columns), OptionalTensor(bias), OptionalTensor(residual)),
             ctypes.c_int64(activation),
         )
 

@@ -1,0 +1,183 @@
+"""Puts our bfloat16 linear operator in place of the linear layers of an exported program.
+
+Layers of one input, such as those for queries, keys and values, are one product. The function behind
+a layer and what is added to it go into the product. Knows nothing of models.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import SymInt, Tensor
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from infinity_v3.compiler.activation_fusion import fuse_activation
+from infinity_v3.compiler.activations import Activation
+from infinity_v3.compiler.bf16.weights import pack_weights
+from infinity_v3.compiler.operators import BF16_LINEAR, define_operators
+from infinity_v3.compiler.program_editor import (
+    ProgramEditor,
+    editing,
+    keeps_numbers,
+    only_user,
+)
+
+_MIN_COLUMNS = 64
+"""Of a layer: smaller ones are worth no packing."""
+_COLUMNS, _RESIDUAL, _ACTIVATION = 2, 4, 5
+"""Places among the operator's arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """A linear layer of the graph with (M, K) weights and (M,) bias."""
+
+    node: Node
+    weight: Node
+    weight_value: Tensor
+    bias: Tensor | None
+
+    @property
+    def x(self) -> Node:
+        """The tensor that it reads: another one when the layer before was replaced."""
+        x = self.node.args[0]
+        assert isinstance(x, Node), "tensors are nodes; this is a bug"
+        return x
+
+    @property
+    def columns(self) -> int:
+        return int(self.weight_value.shape[0])
+
+
+def pack_linears(program: ExportedProgram) -> int:
+    """Change the program in place; gives how many layers were replaced.
+
+    The unpacked weights leave the program unless something else uses them.
+    """
+    with editing(program) as editor:
+        layers = [layer for node in editor.graph.nodes if (layer := _layer(editor, node))]
+        groups: dict[Node, list[_Layer]] = {}
+        for layer in layers:
+            groups.setdefault(layer.x, []).append(layer)
+        for product in [_replace(editor, group) for group in groups.values()]:
+            fuse_activation(product, _ACTIVATION)
+            _fuse_residual(editor, product)
+    return len(layers)
+
+
+def _layer(editor: ProgramEditor, node: Node) -> _Layer | None:
+    if node.target is not torch.ops.aten.linear.default:
+        return None
+    x, weight, bias = (*node.args, None)[:3]
+    weight_value = editor.constant(weight)
+    bias_value = None if bias is None else editor.constant(bias)
+    if weight_value is None or (bias is not None and bias_value is None):
+        return None
+    assert isinstance(x, Node) and isinstance(weight, Node), "tensors are nodes; this is a bug"
+    columns, depth = weight_value.shape
+    fits = weight_value.dtype == torch.bfloat16 and columns >= _MIN_COLUMNS and depth % 2 == 0
+    if not fits or _static_shape(x) is None:
+        return None
+    return _Layer(
+        node=node,
+        weight=weight,
+        weight_value=weight_value.detach(),
+        bias=None if bias_value is None else bias_value.detach(),
+    )
+
+
+def _static_shape(node: Node) -> list[int] | None:
+    """A tensor's shape with -1 for its only unknown size, None where it has several."""
+    sizes = [-1 if isinstance(size, SymInt) else int(size) for size in node.meta["val"].shape]
+    return sizes if sizes.count(-1) <= 1 and sizes[-1] != -1 else None
+
+
+def _replace(editor: ProgramEditor, layers: Sequence[_Layer]) -> Node:
+    """Put one product in place of layers that read the same tensor."""
+    first, aten = layers[0], torch.ops.aten
+    name = f"{editor.constant_name(first.weight)}_packed"
+    weights = editor.add_constant(
+        name, pack_weights(torch.cat([layer.weight_value for layer in layers]))
+    )
+    bias_value = _joint_bias(layers)
+    bias = None if bias_value is None else editor.add_constant(f"{name}_bias", bias_value)
+    shape, columns = _static_shape(first.x), sum(layer.columns for layer in layers)
+    assert shape is not None, "such layers were left out; this is a bug"
+    with editor.graph.inserting_before(first.node):
+        rows = _reshaped(editor, first.x, [-1, shape[-1]])
+        operator = define_operators()[BF16_LINEAR]
+        product = editor.call(operator, rows, weights, columns, bias, None, int(Activation.NONE))
+        whole = _reshaped(editor, product, [*shape[:-1], columns])
+        start = 0
+        for layer in layers:
+            end = start + layer.columns
+            part = whole
+            if len(layers) > 1:
+                part = editor.call(aten.slice.Tensor, whole, len(shape) - 1, start, end)
+                _let_strides_differ(layer.node)
+            layer.node.replace_all_uses_with(part)
+            start = end
+    for layer in layers:
+        editor.graph.erase_node(layer.node)
+    return product
+
+
+def _let_strides_differ(node: Node) -> None:
+    """Its rows will lie apart: a view asks for what a reshape does not."""
+    for user in node.users:
+        if user.target is torch.ops.aten.view.default:
+            user.target = torch.ops.aten.reshape.default
+
+
+def _reshaped(editor: ProgramEditor, node: Node, shape: list[int]) -> Node:
+    if len(node.meta["val"].shape) == len(shape):
+        return node
+    return editor.call(torch.ops.aten.reshape.default, node, shape)
+
+
+def _joint_bias(layers: Sequence[_Layer]) -> Tensor | None:
+    if all(layer.bias is None for layer in layers):
+        return None
+    return torch.cat(
+        [
+            torch.zeros(layer.columns) if layer.bias is None else layer.bias.float()
+            for layer in layers
+        ]
+    )
+
+
+def _fuse_residual(editor: ProgramEditor, product: Node) -> None:
+    """Let the product add what is added to it, rounding once instead of twice."""
+    last, adder = product, only_user(product)
+    while adder is not None and keeps_numbers(adder):
+        last, adder = adder, only_user(adder)
+    if adder is None or (other := _other_operand(adder, last)) is None:
+        return
+    shape, columns = _static_shape(last), product.args[_COLUMNS]
+    assert shape is not None and isinstance(columns, int), "checked before; this is a bug"
+    # Where the sum was: only there the other operand is known to exist.
+    with editor.graph.inserting_before(adder):
+        residual = _reshaped(editor, other, [-1, columns])
+        arguments = [*product.args]
+        arguments[_RESIDUAL] = residual
+        fused = editor.call(product.target, *arguments)
+        adder.replace_all_uses_with(_reshaped(editor, fused, shape))
+    editor.graph.erase_node(adder)
+    while last is not product:
+        before = last.args[0]
+        assert isinstance(before, Node), "a chain of reshapes; this is a bug"
+        editor.graph.erase_node(last)
+        last = before
+    editor.graph.erase_node(product)
+
+
+def _other_operand(adder: Node, product: Node) -> Node | None:
+    """What a node adds to a product, if it is a tensor like that."""
+    is_sum = adder.target is torch.ops.aten.add.Tensor and adder.kwargs.get("alpha", 1) == 1
+    others = [operand for operand in adder.args if operand is not product]
+    if not is_sum or len(others) != 1 or not isinstance(others[0], Node):
+        return None
+    one, other = product.meta["val"], others[0].meta["val"]
+    is_like = isinstance(other, Tensor) and other.dtype == one.dtype and other.shape == one.shape
+    return others[0] if is_like and other.stride(-1) == 1 else None
