@@ -1,4 +1,4 @@
-"""Changes exported programs in place: new calls, new constants, constants that nobody uses any more.
+"""Changes exported programs in place: new calls, new constants, none that nobody uses.
 
 Knows nothing of models and of what the changes are for.
 """
@@ -19,7 +19,7 @@ _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER})
 
 
 class ProgramEditor:
-    """One program under change. Whatever is added knows its shape, as the rest of the graph does."""
+    """One program under change. What is added knows its shape, as the rest of the graph does."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self._program = program
@@ -33,7 +33,8 @@ class ProgramEditor:
     @property
     def graph(self) -> Graph:
         """The program's graph."""
-        return self._program.graph
+        graph: Graph = self._program.graph
+        return graph
 
     def constant(self, node: object) -> Tensor | None:
         """The parameter or persistent buffer that a node stands for, None for other nodes."""

@@ -1,7 +1,7 @@
 """Puts our bfloat16 linear operator in place of the linear layers of an exported program.
 
-Layers of one input, such as those for queries, keys and values, are one product. The function behind
-a layer and what is added to it go into the product. Knows nothing of models.
+Layers of one input, such as those for queries, keys and values, are one product. The function
+behind a layer and what is added to it go into the product. Knows nothing of models.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,8 @@ def _layer(editor: ProgramEditor, node: Node) -> _Layer | None:
     bias_value = None if bias is None else editor.constant(bias)
     if weight_value is None or (bias is not None and bias_value is None):
         return None
-    assert isinstance(x, Node) and isinstance(weight, Node), "tensors are nodes; this is a bug"
+    assert isinstance(x, Node), "tensors are nodes; this is a bug"
+    assert isinstance(weight, Node), "tensors are nodes; this is a bug"
     columns, depth = weight_value.shape
     fits = weight_value.dtype == torch.bfloat16 and columns >= _MIN_COLUMNS and depth % 2 == 0
     if not fits or _static_shape(x) is None:
@@ -165,7 +166,8 @@ def _fuse_residual(editor: ProgramEditor, product: Node) -> None:
     if adder is None or (other := _other_operand(adder, last)) is None:
         return
     shape, columns = _static_shape(last), product.args[_COLUMNS]
-    assert shape is not None and isinstance(columns, int), "checked before; this is a bug"
+    assert shape is not None, "a product that was put here; this is a bug"
+    assert isinstance(columns, int), "a whole number in the schema; this is a bug"
     # Where the sum was: only there the other operand is known to exist.
     with editor.graph.inserting_before(adder):
         residual = _reshaped(editor, other, [-1, columns])

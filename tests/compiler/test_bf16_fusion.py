@@ -14,65 +14,56 @@ from kernel_calls import assert_close, seeded
 WIDTH, HIDDEN, TOKENS = 64, 128, 9
 
 
-class Case(nn.Module):
-    """Layers with seeded weights."""
-
-    def __init__(self, **layers: nn.Module) -> None:
-        super().__init__()
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        for seed, weight in enumerate(self.parameters()):
-            weight.data = seeded(*weight.shape, seed=seed) * WIDTH**-0.5
-        self.eval().to(torch.bfloat16)
-
-
-class Attention(Case):
-    """Three layers of one input, one with another size, one without a bias; views of their parts."""
+class Attention(nn.Module):
+    """Three layers of one input, one larger and without a bias; views of their parts."""
 
     def __init__(self) -> None:
-        super().__init__(
-            query=nn.Linear(WIDTH, WIDTH),
-            key=nn.Linear(WIDTH, HIDDEN, bias=False),
-            value=nn.Linear(WIDTH, WIDTH),
-        )
+        super().__init__()
+        self.query, self.value = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, HIDDEN, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         query, value = (layer(x).view(1, -1, 4, 16) for layer in (self.query, self.value))
-        return (query * value).reshape(1, -1, WIDTH) + self.key(x)[..., WIDTH:]
+        found: Tensor = (query * value).reshape(1, -1, WIDTH) + self.key(x)[..., WIDTH:]
+        return found
 
 
-class Feedforward(Case):
+class Feedforward(nn.Module):
     """A function behind one layer, and a sum behind another, in either order of its operands."""
 
     def __init__(self, *, layer_first: bool) -> None:
-        super().__init__(
-            up=nn.Linear(WIDTH, HIDDEN), down=nn.Linear(HIDDEN, WIDTH), dropout=nn.Dropout(0.1)
-        )
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+        self.dropout = nn.Dropout(0.1)
         self.layer_first = layer_first
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.dropout(self.down(nn.functional.gelu(self.up(x), approximate="tanh")))
+        up = nn.functional.gelu(self.up(x), approximate="tanh")
+        y: Tensor = self.dropout(self.down(up))
         return y + x if self.layer_first else x + y
 
 
-class UsedTwice(Case):
+class UsedTwice(nn.Module):
     """A function whose input is read elsewhere, and a sum whose operand is."""
 
     def __init__(self) -> None:
-        super().__init__(up=nn.Linear(WIDTH, WIDTH), down=nn.Linear(WIDTH, WIDTH))
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up(x)
-        down = self.down(nn.functional.relu(up) * up)
+        down: Tensor = self.down(nn.functional.relu(up) * up)
         return (down + x) * down
 
 
-class Tied(Case):
+class Tied(nn.Module):
     """Weights that two layers share with each other and with an embedding."""
 
     def __init__(self) -> None:
-        super().__init__(embedding=nn.Embedding(HIDDEN, WIDTH), first=nn.Linear(WIDTH, HIDDEN))
-        self.second = nn.Linear(WIDTH, HIDDEN, bias=False).to(torch.bfloat16)
+        super().__init__()
+        self.embedding = nn.Embedding(HIDDEN, WIDTH)
+        self.first = nn.Linear(WIDTH, HIDDEN)
+        self.second = nn.Linear(WIDTH, HIDDEN, bias=False)
         self.first.weight = self.second.weight = self.embedding.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,20 +72,23 @@ class Tied(Case):
         return found
 
 
-class Chain(Case):
+class Chain(nn.Module):
     """Layers right behind each other, and ones that are left alone: too small, or of odd depth."""
 
     def __init__(self) -> None:
-        super().__init__(
-            first=nn.Linear(WIDTH, WIDTH),
-            second=nn.Linear(WIDTH, 65),
-            odd=nn.Linear(65, WIDTH),
-            small=nn.Linear(WIDTH, 3),
-        )
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 65)
+        self.odd, self.small = nn.Linear(65, WIDTH), nn.Linear(WIDTH, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.small(self.odd(self.second(self.first(x))))
         return found
+
+
+def seed_weights(model: nn.Module) -> nn.Module:
+    for seed, weight in enumerate(model.parameters()):
+        weight.data = seeded(*weight.shape, seed=seed) * WIDTH**-0.5
+    return model.eval().to(torch.bfloat16)
 
 
 def export(model: nn.Module) -> ExportedProgram:
@@ -123,7 +117,7 @@ def check_numbers(model: nn.Module, program: ExportedProgram) -> None:
 
 
 def test_layers_of_one_input_are_one_product() -> None:
-    model = Attention()
+    model = seed_weights(Attention())
     program = export(model)
     assert pack_linears(program) == 3
     (product,) = products(program)
@@ -134,7 +128,7 @@ def test_layers_of_one_input_are_one_product() -> None:
 
 @pytest.mark.parametrize("layer_first", [True, False])
 def test_what_follows_goes_into_the_product(layer_first: bool) -> None:
-    model = Feedforward(layer_first=layer_first)
+    model = seed_weights(Feedforward(layer_first=layer_first))
     program = export(model)
     assert pack_linears(program) == 2
     up, down = products(program)
@@ -145,7 +139,7 @@ def test_what_follows_goes_into_the_product(layer_first: bool) -> None:
 
 
 def test_what_others_read_stays() -> None:
-    model = UsedTwice()
+    model = seed_weights(UsedTwice())
     program = export(model)
     assert pack_linears(program) == 2
     assert [node.args[4:] for node in products(program)] == [(None, Activation.NONE)] * 2
@@ -154,7 +148,7 @@ def test_what_others_read_stays() -> None:
 
 
 def test_weights_of_others_stay() -> None:
-    model = Tied()
+    model = seed_weights(Tied())
     program = export(model)
     assert pack_linears(program) == 2
     unpacked = [name for name in program.state_dict if "packed" not in name]
@@ -164,7 +158,7 @@ def test_weights_of_others_stay() -> None:
 
 
 def test_other_layers_are_left_alone() -> None:
-    model = Chain()
+    model = seed_weights(Chain())
     program = export(model)
     assert pack_linears(program) == 2
     assert named(program, "linear") == 2
@@ -173,7 +167,7 @@ def test_other_layers_are_left_alone() -> None:
 
 def test_a_program_in_float32_stays_as_it_is() -> None:
     define_operators()
-    model, x = Attention().float(), seeded(1, TOKENS, WIDTH)
+    model, x = Attention(), seeded(1, TOKENS, WIDTH)
     program = torch.export.export(model, (x,), strict=False)
     assert pack_linears(program) == 0
     assert products(program) == []
