@@ -178,7 +178,7 @@ def _fake_attention(  # noqa: PLR0913 - the operator's schema
     return q.new_empty(q.shape[0], q.shape[1], v.shape[2])
 
 
-def _fake_bf16_linear(  # noqa: PLR0913 - the operator's schema
+def _fake_bf16_linear(
     x: Tensor,
     weights: Tensor,
     columns: int,

@@ -1,10 +1,11 @@
-"""Changes exported programs in place: new calls, new constants, constants that nobody uses any more.
+"""Changes exported programs in place: new calls, new constants, none that nobody uses.
 
 Knows nothing of models and of what the changes are for.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER})
 
 
 class ProgramEditor:
-    """One program under change. Whatever is added knows its shape, as the rest of the graph does."""
+    """One program under change. What is added knows its shape, as the rest of the graph does."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self._program = program
@@ -32,7 +33,8 @@ class ProgramEditor:
     @property
     def graph(self) -> Graph:
         """The program's graph."""
-        return self._program.graph
+        graph: Graph = self._program.graph
+        return graph
 
     def constant(self, node: object) -> Tensor | None:
         """The parameter or persistent buffer that a node stands for, None for other nodes."""
@@ -49,9 +51,10 @@ class ProgramEditor:
         """Add a buffer; gives the node that stands for it.
 
         Args:
-            name: as in a state dict, not in use.
+            name: as in a state dict; where it is taken, a number is added to it.
         """
-        assert name not in self._program.state_dict, f"two constants {name}; this is a bug"
+        names = chain((name,), (f"{name}_{number}" for number in count(2)))
+        name = next(one for one in names if one not in self._program.state_dict)
         place = next((i for i, spec in enumerate(self._specs) if spec.kind is InputKind.USER_INPUT))
         with self.graph.inserting_before(self._inputs[place]):
             node = self.graph.placeholder("b_" + name.replace(".", "_"))

@@ -1,7 +1,7 @@
 """Puts our bfloat16 linear operator in place of the linear layers of an exported program.
 
-Layers of one input, such as those for queries, keys and values, are one product. The function behind
-a layer and what is added to it go into the product. Knows nothing of models.
+Layers of one input, such as those for queries, keys and values, are one product. The function
+behind a layer and what is added to it go into the product. Knows nothing of models.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,8 @@ def pack_linears(program: ExportedProgram) -> int:
         groups: dict[Node, list[_Layer]] = {}
         for layer in layers:
             groups.setdefault(layer.x, []).append(layer)
-        for product in [_replace(editor, group) for group in groups.values()]:
+        packed: dict[tuple[Node, ...], Node] = {}
+        for product in [_replace(editor, group, packed) for group in groups.values()]:
             fuse_activation(product, _ACTIVATION)
             _fuse_residual(editor, product)
     return len(layers)
@@ -74,7 +75,8 @@ def _layer(editor: ProgramEditor, node: Node) -> _Layer | None:
     bias_value = None if bias is None else editor.constant(bias)
     if weight_value is None or (bias is not None and bias_value is None):
         return None
-    assert isinstance(x, Node) and isinstance(weight, Node), "tensors are nodes; this is a bug"
+    assert isinstance(x, Node), "tensors are nodes; this is a bug"
+    assert isinstance(weight, Node), "tensors are nodes; this is a bug"
     columns, depth = weight_value.shape
     fits = weight_value.dtype == torch.bfloat16 and columns >= _MIN_COLUMNS and depth % 2 == 0
     if not fits or _static_shape(x) is None:
@@ -93,13 +95,20 @@ def _static_shape(node: Node) -> list[int] | None:
     return sizes if sizes.count(-1) <= 1 and sizes[-1] != -1 else None
 
 
-def _replace(editor: ProgramEditor, layers: Sequence[_Layer]) -> Node:
-    """Put one product in place of layers that read the same tensor."""
+def _replace(
+    editor: ProgramEditor, layers: Sequence[_Layer], packed: dict[tuple[Node, ...], Node]
+) -> Node:
+    """Put one product in place of layers that read the same tensor.
+
+    Args:
+        packed: weights by the nodes of the unpacked ones; what is packed here is added.
+    """
     first, aten = layers[0], torch.ops.aten
     name = f"{editor.constant_name(first.weight)}_packed"
-    weights = editor.add_constant(
-        name, pack_weights(torch.cat([layer.weight_value for layer in layers]))
-    )
+    key = tuple(layer.weight for layer in layers)
+    if key not in packed:
+        joint = torch.cat([layer.weight_value for layer in layers])
+        packed[key] = editor.add_constant(name, pack_weights(joint))
     bias_value = _joint_bias(layers)
     bias = None if bias_value is None else editor.add_constant(f"{name}_bias", bias_value)
     shape, columns = _static_shape(first.x), sum(layer.columns for layer in layers)
@@ -107,7 +116,9 @@ def _replace(editor: ProgramEditor, layers: Sequence[_Layer]) -> Node:
     with editor.graph.inserting_before(first.node):
         rows = _reshaped(editor, first.x, [-1, shape[-1]])
         operator = define_operators()[BF16_LINEAR]
-        product = editor.call(operator, rows, weights, columns, bias, None, int(Activation.NONE))
+        product = editor.call(
+            operator, rows, packed[key], columns, bias, None, int(Activation.NONE)
+        )
         whole = _reshaped(editor, product, [*shape[:-1], columns])
         start = 0
         for layer in layers:
@@ -155,7 +166,8 @@ def _fuse_residual(editor: ProgramEditor, product: Node) -> None:
     if adder is None or (other := _other_operand(adder, last)) is None:
         return
     shape, columns = _static_shape(last), product.args[_COLUMNS]
-    assert shape is not None and isinstance(columns, int), "checked before; this is a bug"
+    assert shape is not None, "a product that was put here; this is a bug"
+    assert isinstance(columns, int), "a whole number in the schema; this is a bug"
     # Where the sum was: only there the other operand is known to exist.
     with editor.graph.inserting_before(adder):
         residual = _reshaped(editor, other, [-1, columns])

@@ -8,7 +8,7 @@ from infinity_v3.compiler.activations import ACTIVATIONS, Activation
 from infinity_v3.compiler.bf16.weights import unpack_weights
 
 
-def bf16_linear_reference(  # noqa: PLR0913 - the operator's schema
+def bf16_linear_reference(
     x: Tensor,
     weights: Tensor,
     columns: int,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from infinity_v3.compiler.int8.calibration import LinearGroup
 from infinity_v3.compiler.activations import Activation
+from infinity_v3.compiler.int8.calibration import LinearGroup
 from infinity_v3.compiler.int8.weights import pack_weights
 from infinity_v3.compiler.operators import INT8_LINEAR
 

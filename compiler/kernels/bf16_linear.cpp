@@ -137,11 +137,12 @@ void run_on_matrix(const Problem& p, const Item& item, const MatrixBuffers& b) {
       float* const sums = b.sums + turn * kSumsOfBlock;
       const BFloat16* const upper = b.rows + row * depth;
       const MatrixRows rows{upper, upper + kMatrixRows * depth, kMatrixRows * kDepthBlock, kMatrixRowBytes};
+      const PendingBlock own{sums, p.epilogue(item.first_row + row, panel), left, 0};
       if (left > kMatrixRows)
-        multiply_matrix<kActivation, true>(rows, p.panel(panel), blocks, sums, pending, finish_each, prefetch, fetch_each);
+        multiply_matrix<kActivation, true>(rows, p.panel(panel), blocks, sums, pending, finish_each, prefetch, fetch_each, own);
       else
-        multiply_matrix<kActivation, false>(rows, p.panel(panel), blocks, sums, pending, finish_each, prefetch, fetch_each);
-      pending = {sums, p.epilogue(item.first_row + row, panel), left, 0};
+        multiply_matrix<kActivation, false>(rows, p.panel(panel), blocks, sums, pending, finish_each, prefetch, fetch_each, own);
+      pending = own;
     }
   }
   pending.finish<kActivation>(pending.rows);

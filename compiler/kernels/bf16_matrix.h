@@ -46,7 +46,8 @@ struct Prefetch {
 // Two tiles of rows times two tiles of columns: four of the eight tiles hold sums.
 template <Activation kActivation, bool kBoth>
 inline void multiply_matrix(const MatrixRows& rows, const BFloat16* panel, int64_t blocks, float* sums, PendingBlock& pending,
-                            int64_t finish_each, Prefetch& prefetch, int64_t fetch_each) {
+                            int64_t finish_each, Prefetch& prefetch, int64_t fetch_each, const PendingBlock& own) {
+  int64_t fetched = 0;
   _tile_zero(0);
   _tile_zero(1);
   if (kBoth) {
@@ -65,6 +66,7 @@ inline void multiply_matrix(const MatrixRows& rows, const BFloat16* panel, int64
       _tile_dpbf16ps(3, 5, 7);
     }
     prefetch.fetch(fetch_each);
+    for (const int64_t end = std::min(own.rows, fetched + finish_each); fetched < end; ++fetched) own.epilogue.fetch(fetched);
     pending.finish<kActivation>(finish_each);
   }
   pending.finish<kActivation>(pending.rows);

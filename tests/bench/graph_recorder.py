@@ -228,13 +228,13 @@ def _int8_linear_shape(node: Any) -> LinearShape:
 
 
 def _bf16_linear_shape(node: Any) -> LinearShape:
-    """By x (rows, K) and the result (rows, N); the weights are padded."""
+    """By x (rows, K) and the argument N; the weights are padded."""
     rows, k = node.inputs[0].get_size()
     words = ["add"] if _has_residual(node) else []
     activation = Activation(int(node.constant_args[-1]))
     if activation is not Activation.NONE:
         words.insert(0, activation.name.lower())
-    return LinearShape(rows=rows, n=int(node.get_size()[1]), k=int(k), epilogue=" ".join(words))
+    return LinearShape(rows=rows, n=int(node.constant_args[0]), k=int(k), epilogue=" ".join(words))
 
 
 def _has_residual(node: Any) -> bool:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from infinity_v3.compiler.activations import Activation
 from infinity_v3.compiler.int8.calibration import watch_linears
 from infinity_v3.compiler.int8.fusion import fuse_activations
 from infinity_v3.compiler.int8.linear import balance, replace_linears
 from infinity_v3.compiler.int8.ranking import MIN_AGREEMENT, judge_ranking, rank_agreement
-from infinity_v3.compiler.activations import Activation
 from infinity_v3.compiler.int8.reference import int8_linear_reference
 from infinity_v3.compiler.int8.texts import calibration_texts, subject_texts
 from infinity_v3.compiler.int8.weights import LARGEST, ZERO, pack_weights, unpack_values

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from infinity_v3.artifacts.host import detect_host
 from infinity_v3.artifacts.manifest import PoolingMode, Precision
-from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
 from infinity_v3.compiler.activations import Activation
+from infinity_v3.compiler.cpu_targets import CPU_TARGETS, CpuTarget
 from infinity_v3.compiler.int8.weights import PackedWeights
 from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_library
 from infinity_v3.compiler.operators import (
