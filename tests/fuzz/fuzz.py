@@ -60,11 +60,13 @@ class Share:
     Attributes:
         inputs: to every route.
         decisions: of the campaign against decision routes.
+        artifacts: where compiled artifacts are kept; None = made anew.
     """
 
     inputs: int
     decisions: int
     deadline_s: float
+    artifacts: Path | None
 
     def budget(self, num_inputs: int) -> Budget:
         """That many inputs, in what time is left."""
@@ -104,7 +106,12 @@ def run(arguments: argparse.Namespace, started_s: float) -> FuzzOutcome:
     deadline_s = started_s + 60 * arguments.minutes
     workers = {}
     for name, (work, num_inputs, num_decisions) in parts.items():
-        share = Share(inputs=num_inputs, decisions=num_decisions, deadline_s=deadline_s)
+        share = Share(
+            inputs=num_inputs,
+            decisions=num_decisions,
+            deadline_s=deadline_s,
+            artifacts=arguments.artifacts,
+        )
         given = (name, work, messages, share, arguments.seed)
         workers[name] = context.Process(target=_guarded, args=given)
     for worker in workers.values():
@@ -194,7 +201,7 @@ def fuzz_deciding(
 def fuzz_live(share: Share, first_seed: int, progress: Progress) -> tuple[Tally, list[LiveMemory]]:
     """Real processes with real engines over keep-alive connections."""
     with tempfile.TemporaryDirectory(prefix="infinity-fuzz-") as name:
-        artifacts = _artifacts(Path(name))
+        artifacts = _artifacts(share.artifacts or Path(name))
         progress(f"{len(artifacts)} artifacts are there")
         with real_servers(artifacts) as servers:
             return _attack_all(servers, share, first_seed, progress)
@@ -230,14 +237,19 @@ def _attack_all(
 
 def _artifacts(folder: Path) -> Mapping[Kind, Path]:
     compiled = CompiledArtifacts(folder)
-    decider = make_laya_checkpoint(folder / "laya", DECIDER)
-    compile_checkpoint(decider, folder / "decider", "--target", FLOAT32_TARGET)
     found = {kind: cell_artifact(cell, compiled) for kind, cell in CELLS.items()}
+    laya = compiled("laya", lambda path: make_laya_checkpoint(path, DECIDER))
+    found[Kind.DECISION] = compiled(
+        "decider", lambda path: compile_checkpoint(laya, path, "--target", FLOAT32_TARGET)
+    )
     given = os.environ.get("INFINITY_TEST_MINILM_ARTIFACT")
-    if given is None:
-        compile_checkpoint(minilm_checkpoint(), folder / "minilm", "--pooling", "mean")
-    embedder = Path(given) if given else folder / "minilm"
-    return {Kind.EMBEDDING: embedder, Kind.DECISION: folder / "decider", **found}
+    found[Kind.EMBEDDING] = Path(given) if given else compiled("minilm", _compile_minilm)
+    return found
+
+
+def _compile_minilm(out: Path) -> None:
+    options = ("--pooling", "mean", "--target", FLOAT32_TARGET)
+    compile_checkpoint(minilm_checkpoint(), out, *options)
 
 
 def _say(text: str) -> None:
@@ -253,6 +265,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--minutes", type=float, default=25.0, help="time they must fit into")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    parser.add_argument("--artifacts", type=Path, help="keep compiled artifacts in this folder")
     parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     return parser.parse_args()

@@ -36,7 +36,8 @@ from fuzz_routes import FuzzRoute, post_routes
 from infinity_v3.artifacts.manifest import Kind
 from infinity_v3.server.errors import Shape
 
-HANG_S = 120.0
+HANG_S = 600.0
+"""Of one handful of examples; virtual machines may stand still for minutes."""
 ROUND_EXAMPLES = 10
 PROBE_EXAMPLES = 12
 NUM_BROKEN = 10
