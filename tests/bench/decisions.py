@@ -1,8 +1,9 @@
 """Decisions per second and latency of a server against the `laya` package in its own process.
 
 The model has the shape of ModernBERT-large and random weights. The sides take turns, one request at
-a time, so that none has a warmer machine. The package runs on every CPU that the server may use, as
-it is and under torch.compile, and in bfloat16 where the server's target does.
+a time, so that none has a warmer machine. The package runs on every CPU that the server may use: as
+it comes, which is in float32, in bfloat16, and in bfloat16 under torch.compile, both of which its
+users have to ask for.
 """
 
 import argparse
@@ -30,9 +31,14 @@ from machine import describe_machine
 from tiny_laya import LayaRecipe, make_laya_checkpoint
 
 COUNTS = (1, 16)
-BACKENDS = ("eager", "compile")
+PACKAGES = {
+    "laya as it comes": (False, ""),
+    "laya, bfloat16": (False, "bf16"),
+    "laya, bfloat16, compiled": (True, "bf16"),
+}
+"""Whether torch.compile is used, and the number format."""
 SERVER = "infinity_v3, over HTTP"
-BFLOAT16 = ("LAYA_CPU_AMP", "bf16")
+FORMAT_VARIABLE = "LAYA_CPU_AMP"
 """How the package is told to run in bfloat16 on a CPU."""
 WARM_CALLS = 3
 STATE = "the order is three weeks late and nobody answers the phone or the mail " * 3
@@ -53,8 +59,6 @@ def main() -> None:
     options = _parse()
     with tempfile.TemporaryDirectory() as folder:
         checkpoint, artifact = _make(options, Path(folder))
-        if "bf16" in options.target:
-            os.environ.setdefault(*BFLOAT16)
         rows = measure(checkpoint, artifact, options)
     machine = describe_machine(rounds=options.rounds, layers=options.layers, target=options.target)
     if options.json:
@@ -74,8 +78,8 @@ def measure(checkpoint: Path, artifact: Path, options: argparse.Namespace) -> li
     times_s: dict[tuple[str, int], list[float]] = defaultdict(list)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     agents = {
-        f"laya {backend}, in its process": _open(checkpoint, backend)
-        for backend in options.backend or BACKENDS
+        name: _open(checkpoint, is_compiled=is_compiled, number_format=number_format)
+        for name, (is_compiled, number_format) in PACKAGES.items()
     }
     seconds = options.seconds
     for count in COUNTS:
@@ -102,11 +106,12 @@ def measure(checkpoint: Path, artifact: Path, options: argparse.Namespace) -> li
     ]
 
 
-def _open(checkpoint: Path, backend: str) -> Any:
+def _open(checkpoint: Path, *, is_compiled: bool, number_format: str) -> Any:
+    os.environ[FORMAT_VARIABLE] = number_format
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Its `backend="compile"` is for CUDA; the flag compiles on a CPU, too.
-        return Agent(str(checkpoint), device="cpu", compile=backend == "compile")
+        return Agent(str(checkpoint), device="cpu", compile=is_compiled)
 
 
 def _ask_package(agent: Any, body: dict[str, Any], seconds: float) -> list[float]:
@@ -134,6 +139,7 @@ def _questions(count: int) -> dict[str, Any]:
 def _make(options: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
     recipe = LayaRecipe(
         key="large",
+        seed=11,
         width=1024,
         num_layers=options.layers,
         num_heads=16,
@@ -151,9 +157,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, help="a Laya checkpoint [default: random]")
     parser.add_argument("--artifact", type=Path, help="compiled from it [default: compiled here]")
     parser.add_argument("--target", default="cpu-x86_64-avx512-f32")
-    parser.add_argument(
-        "--backend", action="append", choices=BACKENDS, help="of the package [default: both]"
-    )
     parser.add_argument("--layers", type=int, default=28, help="of the random encoder")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="per round, side and load")
