@@ -11,10 +11,16 @@ from typing import NoReturn
 
 from infinity_v3.artifacts.typed_json import object_from_pairs
 from infinity_v3.server.codec import collector_paused
+from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, malformed
 
 MAX_DEPTH = 100
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_INT64 = (-(2**63), 2**64 - 1)
+_FOREIGN = (
+    "expected what JSON holds: texts as keys, no bytes, finite numbers of 64 bits, valid Unicode"
+)
 
 
 def parse_exact(data: bytes) -> object:
@@ -56,6 +62,42 @@ def count_characters(value: object) -> int:
         total += sum(len(text) for node in level for text in _texts(node))
         level = [child for node in level for child in _children(node)]
     return total
+
+
+def refuse_foreign(name: str, value: object) -> None:
+    """Refuse a field of a document of another format that no reply in JSON can give back.
+
+    Args:
+        name: of the field.
+        value: as `codec.decode` made it: bytes, NaN, halves of surrogate pairs, wide numbers.
+
+    Raises:
+        HttpError: VALIDATION.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        if not all(map(_is_json, level)):
+            raise invalid(_FOREIGN, "value_error", name)
+        level = [child for node in level for child in (*_children(node), *_keys(node))]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _is_json(node: object) -> bool:
+    if isinstance(node, str):
+        return node.isascii() or not _LONE_SURROGATE.search(node)
+    if isinstance(node, float):
+        return math.isfinite(node)
+    if isinstance(node, int):
+        return _INT64[0] <= node <= _INT64[1]
+    if isinstance(node, dict):
+        return all(isinstance(key, str) for key in node)
+    return node is None or isinstance(node, list)
+
+
+def _keys(node: object) -> Iterable[object]:
+    return node.keys() if isinstance(node, Mapping) else ()
 
 
 def _refuse_constant(name: str) -> NoReturn:

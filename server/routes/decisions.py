@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infinity_v3.artifacts.decision import QuestionType
+from infinity_v3.artifacts.typed_json import JsonObject
 from infinity_v3.runtime.decisions.question import DecideRequest, Question
 from infinity_v3.runtime.errors import ErrorKind, InferenceError
 from infinity_v3.server.call import Call, schedule_of
 from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, from_inference
-from infinity_v3.server.exact_json import count_characters, write_exact
+from infinity_v3.server.exact_json import count_characters, refuse_foreign, write_exact
 from infinity_v3.server.negotiation import JSON_TYPE
 from infinity_v3.server.questions import (
     check_fields,
@@ -54,6 +55,9 @@ def _request(call: Call[DecideBody]) -> DecideRequest:
         InferenceError: 424.
     """
     body, model = call.body, call.model
+    if not isinstance(body.questions, JsonObject):  # not read by `parse_exact`
+        refuse_foreign("state", body.state)
+        refuse_foreign("questions", body.questions)
     num_questions = len(body.questions) if isinstance(body.questions, dict) else 1
     accept(
         call,

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -155,3 +156,25 @@ def test_errors_of_the_runtime_name_their_place(decider: Client) -> None:
     body = {"state": "x", "questions": {"q": noul}, "head_max_len": 2048}
     (entry,) = decider.post("/v1/systemone", body).json["detail"]
     assert (entry["loc"], entry["type"]) == (["body", "head_max_len"], "value_error")
+
+
+FOREIGN: list[Any] = [b"x", float("nan"), msgspec.msgpack.Ext(5, b"x"), {1: "x"}, {b"k": 1}]
+
+
+@pytest.mark.parametrize("value", FOREIGN, ids=repr)
+@pytest.mark.parametrize("path", _PATHS[1:])
+def test_what_only_messagepack_can_say_is_refused(decider: Client, path: str, value: Any) -> None:  # noqa: ANN401  # any value
+    score = {"type": "score", "criteria": ["low", value]}
+    for body in ({"state": "x", "questions": {"q": score}}, {"state": [value], "questions": {}}):
+        sent = {"instances": [body]} if path == "/vertex" else body
+        answer = decider.pack(path, sent)
+        assert answer.status in {400, 422}, answer.body
+
+
+def test_vertex_takes_no_half_of_a_pair_and_no_wider_number(decider: Client) -> None:
+    wide, half = b'{"n":123456789012345678901234567890}', b'"\\ud800"'
+    for level, state in ((half, b'"x"'), (b'"a"', half), (wide, b'"x"')):
+        score = b'{"q":{"type":"score","criteria":["low",%s]}}' % level
+        body = b'{"instances":[{"state":%s,"questions":%s,"more":"\\ud800"}]}' % (state, score)
+        answer = decider.post("/vertex", body)
+        assert answer.status in {400, 422}, answer.body
