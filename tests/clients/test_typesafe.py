@@ -32,7 +32,7 @@ from typesafe_sdk import (
 
 from client_kit import KEY, NAME, ServerUrl, ask
 
-HAS_ZSTD = importlib.util.find_spec("backports.zstd") is not None
+HAS_ZSTD = all(map(importlib.util.find_spec, ("backports", "backports.zstd")))
 STATE = {"ticket": 4711, "text": "Wo ist mein Paket? 🙂", "tags": ["late", None]}
 QUESTIONS: dict[str, Question] = {
     "is-late": Noul(instructions="Is it late?", criteria={"true": "over a week"}),
