@@ -44,7 +44,10 @@ extern "C" int64_t tile_multiply(int64_t num_rounds, int num_threads) {
 #pragma omp parallel num_threads(num_threads)
   {
     const infinity::Tiles tiles(infinity::TileConfig::full());
-    _tile_zero(4), _tile_zero(5), _tile_zero(6), _tile_zero(7);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
     for (int64_t round = 0; round < num_rounds; ++round) {
       _tile_dpbusd(0, 4, 6);
       _tile_dpbusd(1, 4, 7);
