@@ -27,7 +27,7 @@ def load(url: str, rounds: int) -> Sequence[Json]:
         env={**os.environ, **told},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=3000,
         check=False,
     )
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
