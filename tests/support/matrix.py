@@ -389,14 +389,14 @@ def cells_of(families: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def sampled_cells_of(families: Sequence[str]) -> tuple[Cell, ...]:
-    """The first cell of each family, and of every second one another, each time a later one.
+    """The first cell of each family, and of every third one another, each time a later one.
 
     What runs on every change; `make matrix` runs all.
     """
     places = {name: place for place, name in enumerate((*TINY_FAMILIES, *OWN_FAMILIES))}
     sample: list[Cell] = []
     for family in families:
-        turn, is_skipped = divmod(places[family], 2)
+        turn, is_skipped = divmod(places[family], 3)
         first, *others = cells_of((family,))
         # The rarer heads come last, and so are met most often where few families have them.
         more = () if is_skipped else others[-1 - turn % max(1, len(others)) :][:1]
