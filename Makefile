@@ -18,7 +18,7 @@ demo: ## Install, compile a real encoder, serve it, ask for embeddings, stop
 test: ## Install, then run all checks and all tests
 	@.ci/setup dev
 	@.ci/check
-	@$(VENV)/bin/pytest -n $(TEST_WORKERS) --dist loadfile $(ARGS)
+	@$(VENV)/bin/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: ## Format, lint, types, layers and the architecture tests
 	@.ci/setup dev

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from compiled import CompiledArtifacts, compile_checkpoint, minilm_checkpoint
+from tiny_artifacts import FLOAT32_TARGET, HOST_TARGETS
 
 pytest_plugins = ("served_fixtures", "tiny_fixtures")
 
@@ -18,14 +19,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("architecture", "e2e")
+SLOW_FOLDERS = ("e2e", "compiler", "runtime")
+"""They come first: a worker that gets a slow file last would be the only one at work."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
+        folder = _folder(item)
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
+    places = {folder: place for place, folder in enumerate(SLOW_FOLDERS)}
+    items.sort(key=lambda item: places.get(_folder(item), len(places)))
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
 
 
 @pytest.fixture(scope="session")
@@ -43,14 +52,16 @@ def compiled_artifact(run_folder: Path) -> CompiledArtifacts:
 
 @pytest.fixture(scope="session")
 def minilm_artifact(compiled_artifact: CompiledArtifacts) -> Path:
-    """all-MiniLM-L6-v2 for every target that this host can build, with cls pooling beside its own.
+    """all-MiniLM-L6-v2 for this host's best target and in float32, with cls pooling beside its own.
 
     Compiled by the real program, unless INFINITY_TEST_MINILM_ARTIFACT names one that is there.
     """
 
     def build(path: Path) -> None:
-        poolings = ("--pooling", "mean", "--pooling", "cls")
-        compile_checkpoint(minilm_checkpoint(), path, "--name", "all-MiniLM-L6-v2", *poolings)
+        options = ["--name", "all-MiniLM-L6-v2", "--pooling", "mean", "--pooling", "cls"]
+        for target in dict.fromkeys((HOST_TARGETS[0].name, FLOAT32_TARGET)):
+            options += ["--target", target]
+        compile_checkpoint(minilm_checkpoint(), path, *options)
 
     given = os.environ.get("INFINITY_TEST_MINILM_ARTIFACT")
     return Path(given) if given else compiled_artifact("all-MiniLM-L6-v2", build)

@@ -212,8 +212,10 @@ def wait_for_process(group: int, part: bytes) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", [b"varlen_attention.cpp", b"c++-header"])
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [(b"varlen_attention.cpp", signal.SIGTERM), (b"c++-header", signal.SIGINT)],
+)
 def test_no_compiler_and_nothing_of_it_survives(
     env: dict[str, str], checkpoint: Path, tmp_path: Path, number: signal.Signals, step: bytes
 ) -> None:

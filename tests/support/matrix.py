@@ -389,18 +389,19 @@ def cells_of(families: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def sampled_cells_of(families: Sequence[str]) -> tuple[Cell, ...]:
-    """The first cell of each family, and of every third one another, each time a later one.
+    """Of three families one under its first head, and one under another, each time a later one.
 
     What runs on every change; `make matrix` runs all.
     """
-    places = {name: place for place, name in enumerate((*TINY_FAMILIES, *OWN_FAMILIES))}
     sample: list[Cell] = []
-    for family in families:
-        turn, is_skipped = divmod(places[family], 3)
+    for place, family in enumerate(families):
+        turn, part = divmod(place, 3)
         first, *others = cells_of((family,))
-        # The rarer heads come last, and so are met most often where few families have them.
-        more = () if is_skipped else others[-1 - turn % max(1, len(others)) :][:1]
-        sample += [first, *more]
+        if part == 0:
+            sample.append(first)
+        elif part == 1:
+            # The rarer heads come last, and so are met most often where few families have them.
+            sample.append((others or [first])[-1 - turn % max(1, len(others))])
     return tuple(sample)
 
 
