@@ -1,19 +1,24 @@
 """Measures what the server adds to an engine call, with one client, and where that time goes.
 
-Two servers take turns: one with a stopwatch around its engine calls alone, whose replies count,
-each less its own engine call; and one with stopwatches around all stages, which says where the time
-goes.
+Three servers take turns: one with a stopwatch around its engine calls alone, whose replies count,
+each less its own engine call; one with stopwatches around all stages, which says where the time
+goes; and one that is the transport with nothing behind it.
+
+A CPU without work goes to sleep, and waking it costs more in a virtual machine than the transport
+itself. `--awake` keeps the CPUs busy with processes that give way to all others.
 """
 
 import argparse
 import json
+import os
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,6 +32,16 @@ from server_process import ServerProcess
 
 TEXT = "A cat sleeps on the warm stones beside the river."
 WARM_UP_REQUESTS = 200
+SPINNER = """
+import ctypes, os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+library, lock = ctypes.CDLL(None), ctypes.c_int()
+library.pthread_spin_init(ctypes.byref(lock), 0)
+for _ in range(2):
+    library.pthread_spin_lock(ctypes.byref(lock))
+"""
+"""Looks at a lock that nobody opens, with the instruction that leaves the core to its sibling."""
 MICROSECONDS = 1e6
 
 
@@ -38,6 +53,7 @@ class Overhead:
         reply_s: one request, as the client sees it.
         engine_s: its engine call.
         added_s: a reply less its own engine call.
+        transport_s: one request to the transport alone, which sends as many bytes back.
         stages: seconds of each stage of a served request, in order; their sum is the reply time of
             the server with all stopwatches.
     """
@@ -45,6 +61,7 @@ class Overhead:
     reply_s: float
     engine_s: float
     added_s: float
+    transport_s: float
     stages: Mapping[str, float]
 
 
@@ -56,6 +73,7 @@ class Client:
         self._socket = socket.create_connection((address.hostname or "", address.port or 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = request_bytes(base_url, path, {"inputs": TEXT})
+        self.reply_bytes = 0
 
     def ask(self) -> float:
         """Send the request and read the whole reply; gives the seconds until its last byte."""
@@ -71,6 +89,7 @@ class Client:
         seconds = ended - started
         if not received.startswith(b"HTTP/1.1 200"):
             raise SystemExit(f"the server refused the request: {received[:200]!r}")
+        self.reply_bytes = content_length(received.partition(b"\r\n\r\n")[0]) or 0
         return seconds
 
     def close(self) -> None:
@@ -85,7 +104,8 @@ def _reply_size(received: bytes) -> int | None:
 
 def main() -> None:
     options = _parse()
-    overhead = measure(options.artifact, options.rounds, options.requests)
+    with _spinners() if options.awake else nullcontext():
+        overhead = measure(options.artifact, options.rounds, options.requests)
     if options.json:
         print(json.dumps({"overhead": _figures(overhead), "machine": describe_machine()}))
         return
@@ -95,7 +115,8 @@ def main() -> None:
         print(f"| {name} | {seconds * MICROSECONDS:.0f} |")
     print(
         f"reply {overhead.reply_s * 1e3:.3f} ms, engine {overhead.engine_s * 1e3:.3f} ms, "
-        f"{overhead.added_s * 1e3:.3f} ms added by the server"
+        f"{overhead.added_s * 1e3:.3f} ms added by the server; "
+        f"{overhead.transport_s * 1e3:.3f} ms the transport alone"
     )
 
 
@@ -106,10 +127,13 @@ def measure(artifact: Path, num_rounds: int, num_requests: int) -> Overhead:
         with ExitStack() as stack:
             clients = {
                 what: stack.enter_context(
-                    _client(stack.enter_context(_traced(artifact, what, file)))
+                    _client(stack.enter_context(_traced(artifact, what, file)).base_url)
                 )
                 for what, file in files.items()
             }
+            clients["engine"].ask()
+            bare = stack.enter_context(_bare_server(clients["engine"].reply_bytes))
+            clients["transport"] = stack.enter_context(_client(bare))
             for client in clients.values():
                 _ask(client, WARM_UP_REQUESTS)
             seconds: dict[str, list[float]] = {what: [] for what in clients}
@@ -125,6 +149,7 @@ def measure(artifact: Path, num_rounds: int, num_requests: int) -> Overhead:
         added_s=statistics.median(
             reply - call for reply, call in zip(replies, engine, strict=True)
         ),
+        transport_s=statistics.median(seconds["transport"]),
         stages=_table(stages, statistics.median(seconds["stages"])),
     )
 
@@ -154,8 +179,34 @@ def _table(stages: Mapping[str, float], reply_s: float) -> dict[str, float]:
 
 
 @contextmanager
-def _client(server: ServerProcess) -> Iterator[Client]:
-    client = Client(server.base_url, "/embed")
+def _bare_server(num_bytes: int) -> Iterator[str]:
+    """Run it; gives its address."""
+    program = Path(__file__).resolve().with_name("bare_server.py")
+    command = [sys.executable, str(program), str(num_bytes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None, "a pipe was asked for; this is a bug"
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+@contextmanager
+def _spinners() -> Iterator[None]:
+    """Keep every CPU of this process awake."""
+    cpus = os.sched_getaffinity(0)
+    processes = [subprocess.Popen([sys.executable, "-c", SPINNER, str(cpu)]) for cpu in cpus]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _client(base_url: str) -> Iterator[Client]:
+    client = Client(base_url, "/embed")
     try:
         yield client
     finally:
@@ -172,6 +223,7 @@ def _figures(overhead: Overhead) -> dict[str, object]:
         "reply_ms": round(overhead.reply_s * 1e3, 3),
         "engine_ms": round(overhead.engine_s * 1e3, 3),
         "added_ms": round(overhead.added_s * 1e3, 3),
+        "transport_ms": round(overhead.transport_s * 1e3, 3),
         "stages_us": stages,
     }
 
@@ -181,6 +233,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--artifact", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--requests", type=int, default=200, help="per round and server")
+    parser.add_argument("--awake", action="store_true", help="keep CPUs from going to sleep")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser.parse_args()
 
