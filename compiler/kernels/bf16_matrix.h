@@ -43,8 +43,7 @@ struct Prefetch {
   }
 };
 
-// Two tiles of rows times two tiles of columns: four of the eight tiles hold sums. The next rows need the
-// same columns, so rows are loaded with the hint that leaves the first-level cache to the columns.
+// Two tiles of rows times two tiles of columns: four of the eight tiles hold sums.
 template <Activation kActivation, bool kBoth>
 inline void multiply_matrix(const MatrixRows& rows, const BFloat16* panel, int64_t blocks, float* sums, PendingBlock& pending,
                             int64_t finish_each, Prefetch& prefetch, int64_t fetch_each, const PendingBlock& own) {
@@ -56,13 +55,13 @@ inline void multiply_matrix(const MatrixRows& rows, const BFloat16* panel, int64
     _tile_zero(3);
   }
   for (int64_t block = 0; block < blocks; ++block, panel += kPanelBlock) {
-    _tile_stream_loadd(4, rows.upper + block * rows.step, rows.stride);
+    _tile_loadd(4, rows.upper + block * rows.step, rows.stride);
     _tile_loadd(6, panel, kMatrixRowBytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, panel + kHalf, kMatrixRowBytes);
     _tile_dpbf16ps(1, 4, 7);
     if (kBoth) {
-      _tile_stream_loadd(5, rows.lower + block * rows.step, rows.stride);
+      _tile_loadd(5, rows.lower + block * rows.step, rows.stride);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
