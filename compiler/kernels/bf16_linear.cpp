@@ -70,19 +70,20 @@ struct Item {
 
 template <Activation kActivation>
 void run_on_vectors(const Problem& p, const Item& item) {
+  const int64_t num_rows = item.end_row - item.first_row, tiles = (num_rows + kTileRows - 1) / kTileRows;
   for (int64_t panel = item.first_panel; panel < item.end_panel; panel += 2) {
     const int64_t panels = std::min<int64_t>(2, item.end_panel - panel);
-    for (int64_t row = item.first_row; row < item.end_row; row += kTileRows) {
+    for (int64_t i = 0; i < tiles; ++i) {  // of as many rows as the others or one more: a tile of few is slow
+      const int64_t row = item.first_row + i * num_rows / tiles, end = item.first_row + (i + 1) * num_rows / tiles;
       const VectorTile tile{{p.rows.data + row * p.rows.stride, p.rows.stride},
                             p.depth,
                             p.panel(panel),
                             p.panel_size(),
                             {p.epilogue(row, panel), p.epilogue(row, panel + panels - 1)}};
-      const int64_t rows = std::min(kTileRows, item.end_row - row);
       if (panels == 2)
-        run_vectors<kActivation, 2>(tile, rows);
+        run_vectors<kActivation, 2>(tile, end - row);
       else
-        run_vectors<kActivation, 1>(tile, rows);
+        run_vectors<kActivation, 1>(tile, end - row);
     }
   }
 }

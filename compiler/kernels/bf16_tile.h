@@ -46,8 +46,11 @@ inline void multiply_vectors(const VectorTile& t) {
     for (int64_t pair = 0; pair < pairs; ++pair) {
       __m512i loaded[kVecs];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v)
-        loaded[v] = _mm512_loadu_si512(columns + (v / 2) * t.panel_size + (v % 2) * kHalf + pair * 2 * kLanes);
+      for (int v = 0; v < kVecs; ++v) {
+        const BFloat16* const vector = columns + (v / 2) * t.panel_size + (v % 2) * kHalf + pair * 2 * kLanes;
+        loaded[v] = _mm512_loadu_si512(vector);
+        _mm_prefetch(reinterpret_cast<const char*>(vector + kPanelBlock), _MM_HINT_T0);
+      }
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         int32_t two;

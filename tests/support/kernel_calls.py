@@ -29,6 +29,7 @@ INT8_TARGETS = [target for target in _RUNNABLE if target.precision is Precision.
 """Their other kernels are those of the bfloat16 target."""
 BF16_TARGETS = [target for target in HOST_TARGETS if target.precision is Precision.BFLOAT16]
 _aoti = torch._C._aoti
+_TORCH = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
 
 
 class OptionalTensor:
@@ -36,6 +37,43 @@ class OptionalTensor:
 
     def __init__(self, tensor: Tensor | None) -> None:
         self.tensor = tensor
+
+
+class PreparedCall:
+    """A C entry point with its arguments ready, to be timed: what is measured is the call alone.
+
+    Args:
+        entry: takes the arguments, and a pointer to the handle of its one result.
+        arguments: tensors, OptionalTensor, or what ctypes passes. The tensors live until `release`.
+    """
+
+    def __init__(self, entry: Callable[..., int], *arguments: object) -> None:
+        self._entry = entry
+        self._handles: list[ctypes.c_void_p] = []
+        self._passed = [_passed(argument, self._handles) for argument in arguments]
+
+    def run(self) -> None:
+        """Call once and free the result.
+
+        Raises:
+            RuntimeError: the entry point refused its arguments.
+        """
+        _TORCH.aoti_torch_delete_tensor_object(self._result())
+
+    def result(self) -> Tensor:
+        """Call once; see `run`."""
+        (out,) = _aoti.alloc_tensors_by_stealing_from_void_ptrs([_capsule(self._result().value)])
+        return out
+
+    def release(self) -> None:
+        """Let go of the tensors: the last call was made."""
+        _aoti.alloc_tensors_by_stealing_from_void_ptrs(self._handles)
+
+    def _result(self) -> ctypes.c_void_p:
+        result = ctypes.c_void_p()
+        if self._entry(*self._passed, ctypes.byref(result)) != 0:
+            raise RuntimeError("the kernel refused its arguments")
+        return result
 
 
 class Kernels:
@@ -131,19 +169,19 @@ class Kernels:
             ctypes.c_int64(activation),
         )
 
-    def _call(self, name: str, *arguments: object) -> Tensor:
-        entry: Callable[..., int] = getattr(
+    def entry(self, name: str) -> Callable[..., int]:
+        """The C function of an operator."""
+        function: Callable[..., int] = getattr(
             self._lib, f"aoti_torch_cpu_{name}_{self.library.digest}"
         )
-        handles: list[ctypes.c_void_p] = []
-        passed = [_passed(argument, handles) for argument in arguments]
-        result = ctypes.c_void_p()
-        status = entry(*passed, ctypes.byref(result))
-        _aoti.alloc_tensors_by_stealing_from_void_ptrs(handles)
-        if status != 0:
-            raise RuntimeError("the kernel refused its arguments")
-        (out,) = _aoti.alloc_tensors_by_stealing_from_void_ptrs([_capsule(result.value)])
-        return out
+        return function
+
+    def _call(self, name: str, *arguments: object) -> Tensor:
+        call = PreparedCall(self.entry(name), *arguments)
+        try:
+            return call.result()
+        finally:
+            call.release()
 
 
 def _passed(argument: object, handles: list[ctypes.c_void_p]) -> object:
