@@ -16,6 +16,7 @@ import torch
 from infinity_v3.artifacts.manifest import Precision
 from infinity_v3.compiler.backends.aoti import BuiltEngine, build_cpu_engine, constant_tensors
 from infinity_v3.compiler.bf16.fusion import pack_linears
+from infinity_v3.compiler.bf16.norms import place_norms
 from infinity_v3.compiler.export import TORCH_DTYPES, ExportedModel, export_packed
 from infinity_v3.compiler.int8.fusion import fuse_activations
 from infinity_v3.compiler.int8.model import quantize_encoder
@@ -151,6 +152,7 @@ def _export(plan: CompilePlan, precision: Precision) -> ExportedModel:
         fuse_activations(exported.program)
     if precision is not Precision.FLOAT32:
         pack_linears(exported.program)
+        place_norms(exported.program)
     return exported
 
 

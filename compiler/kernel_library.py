@@ -16,14 +16,16 @@ from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 from infinity_v3.compiler.toolchain import find_cxx
 
-KERNEL_ABI = "4"
+KERNEL_ABI = "5"
 """Raised when the operators' signatures or their meaning change."""
 
 _SOURCES = (
     "bf16_linear.cpp",
     "disentangled_attention.cpp",
+    "embedding_norm.cpp",
     "grouped_mm.cpp",
     "int8_linear.cpp",
+    "layer_norm.cpp",
     "segment_pool.cpp",
     "splade_pool.cpp",
     "varlen_attention.cpp",
@@ -44,6 +46,7 @@ _HEADERS = (
     "int8_rows.h",
     "int8_tile.h",
     "kernel_common.h",
+    "norm_rows.h",
     "position_table.h",
     "score_adjustment.h",
     "scratch.h",

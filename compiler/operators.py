@@ -16,14 +16,17 @@ from infinity_v3.compiler.bf16.weights import packed_size
 from infinity_v3.compiler.grouped_mm_reference import grouped_mm_reference
 from infinity_v3.compiler.int8.reference import int8_linear_reference
 from infinity_v3.compiler.int8.weights import PANEL, STEP
+from infinity_v3.compiler.norm_reference import embedding_norm_reference, layer_norm_reference
 from infinity_v3.compiler.pooling_reference import POOL_MODES, pool_reference, splade_reference
 
 __all__ = [
     "ATTENTION",
     "BF16_LINEAR",
     "DISENTANGLED",
+    "EMBEDDING_NORM",
     "GROUPED_MM",
     "INT8_LINEAR",
+    "LAYER_NORM",
     "POOL",
     "POOL_MODES",
     "SPLADE",
@@ -31,8 +34,10 @@ __all__ = [
     "bf16_linear_reference",
     "define_operators",
     "disentangled_reference",
+    "embedding_norm_reference",
     "grouped_mm_reference",
     "int8_linear_reference",
+    "layer_norm_reference",
     "pool_reference",
     "shim_declaration",
     "splade_reference",
@@ -41,8 +46,10 @@ __all__ = [
 ATTENTION = "varlen_attention"
 BF16_LINEAR = "bf16_linear"
 DISENTANGLED = "disentangled_attention"
+EMBEDDING_NORM = "embedding_norm"
 GROUPED_MM = "grouped_mm"
 INT8_LINEAR = "int8_linear"
+LAYER_NORM = "layer_norm"
 POOL = "segment_pool"
 SPLADE = "splade_pool"
 
@@ -124,6 +131,17 @@ def _operators() -> dict[str, _Operator]:
             fake=_fake_disentangled,
             reference=disentangled_reference,
         ),
+        EMBEDDING_NORM: _Operator(
+            schema="(Tensor table, Tensor ids, Tensor? second_table, Tensor? second_ids,"
+            " Tensor? third_table, Tensor? third_ids, Tensor weight, Tensor? bias, float epsilon)"
+            " -> Tensor",
+            shim="AtenTensorHandle table, AtenTensorHandle ids, AtenTensorHandle* second_table,"
+            " AtenTensorHandle* second_ids, AtenTensorHandle* third_table,"
+            " AtenTensorHandle* third_ids, AtenTensorHandle weight, AtenTensorHandle* bias,"
+            " double epsilon",
+            fake=_fake_embedding_norm,
+            reference=embedding_norm_reference,
+        ),
         GROUPED_MM: _Operator(
             schema="(Tensor tokens, Tensor weights, Tensor ends) -> Tensor",
             shim="AtenTensorHandle tokens, AtenTensorHandle weights, AtenTensorHandle ends",
@@ -138,6 +156,14 @@ def _operators() -> dict[str, _Operator]:
             " int64_t activation",
             fake=_fake_int8_linear,
             reference=int8_linear_reference,
+        ),
+        LAYER_NORM: _Operator(
+            schema="(Tensor x, Tensor? other, Tensor weight, Tensor? bias, float epsilon)"
+            " -> Tensor",
+            shim="AtenTensorHandle x, AtenTensorHandle* other, AtenTensorHandle weight,"
+            " AtenTensorHandle* bias, double epsilon",
+            fake=_fake_layer_norm,
+            reference=layer_norm_reference,
         ),
         POOL: _Operator(
             schema="(Tensor hidden, Tensor cu_seqlens, Tensor? rows, int mode) -> Tensor",
@@ -218,6 +244,26 @@ def _fake_disentangled(  # noqa: PLR0913 - the operator's schema
     return q.new_empty(v.shape)
 
 
+def _fake_embedding_norm(  # noqa: PLR0913 - the operator's schema
+    table: Tensor,
+    ids: Tensor,
+    second_table: Tensor | None,
+    second_ids: Tensor | None,
+    third_table: Tensor | None,
+    third_ids: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    epsilon: float,
+) -> Tensor:
+    for name, other in (("second_table", second_table), ("third_table", third_table)):
+        if other is not None:
+            _check_dtype(name, other, table.dtype)
+    for name, rows in (("ids", ids), ("second_ids", second_ids), ("third_ids", third_ids)):
+        if rows is not None:
+            _check_dtype(name, rows, torch.int64)
+    return table.new_empty(ids.shape[0], table.shape[1])
+
+
 def _fake_grouped_mm(tokens: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     _check_dtype("weights", weights, tokens.dtype)
     _check_dtype("ends", ends, torch.int32)
@@ -254,6 +300,14 @@ def _fake_int8_linear(  # noqa: PLR0913 - the operator's schema
             f"{STEP}, and {columns} columns, found {weights.shape[0]}"
         )
     return x.new_empty(x.shape[0], columns)
+
+
+def _fake_layer_norm(
+    x: Tensor, other: Tensor | None, weight: Tensor, bias: Tensor | None, epsilon: float
+) -> Tensor:
+    if other is not None:
+        _check_dtype("other", other, x.dtype)
+    return x.new_empty(x.shape)
 
 
 def _fake_pool(hidden: Tensor, cu_seqlens: Tensor, rows: Tensor | None, mode: int) -> Tensor:

@@ -9,7 +9,7 @@ from itertools import chain, count
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
@@ -74,6 +74,16 @@ class ProgramEditor:
             node.meta["val"] = target(*(_value(argument) for argument in arguments))
         return node
 
+    def reshaped(self, node: Node, shape: list[int]) -> Node:
+        """The same numbers in another shape, at the graph's insertion point.
+
+        Args:
+            shape: with as many dimensions as the node has only if it is the node's own.
+        """
+        if len(node.meta["val"].shape) == len(shape):
+            return node
+        return self.call(torch.ops.aten.reshape.default, node, shape)
+
     def remove_unused_constants(self) -> None:
         """Drop parameters and buffers that no node reads, under all of their names."""
         unused = [
@@ -120,6 +130,25 @@ def keeps_numbers(node: Node) -> bool:
     if node.target is aten.dropout.default:
         return not node.args[2]  # not training
     return node.target in (aten.reshape.default, aten.view.default)
+
+
+def static_shape(node: Node) -> list[int] | None:
+    """A tensor's shape with -1 for its only unknown size, None where it has several."""
+    sizes = [-1 if isinstance(size, SymInt) else int(size) for size in node.meta["val"].shape]
+    return sizes if sizes.count(-1) <= 1 and sizes[-1] != -1 else None
+
+
+def added_tensors(node: Node) -> tuple[Node, Node] | None:
+    """The two tensors of one shape and dtype that a node adds up, None for other nodes."""
+    if node.target is not torch.ops.aten.add.Tensor or node.kwargs.get("alpha", 1) != 1:
+        return None
+    one, other = node.args[:2]
+    if not isinstance(one, Node) or not isinstance(other, Node):
+        return None
+    first, second = one.meta["val"], other.meta["val"]
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+        return None
+    return (one, other) if first.dtype == second.dtype and first.shape == second.shape else None
 
 
 def _value(argument: Any) -> Any:  # noqa: ANN401 - whatever a graph holds

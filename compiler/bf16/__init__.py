@@ -1,1 +1,1 @@
-"""Linear layers of bfloat16 numbers by an operator of our own, with packed weights."""
+"""Linear layers and normalisations of bfloat16 programs by operators of our own."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import SymInt, Tensor
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -18,9 +18,11 @@ from infinity_v3.compiler.bf16.weights import pack_weights
 from infinity_v3.compiler.operators import BF16_LINEAR, define_operators
 from infinity_v3.compiler.program_editor import (
     ProgramEditor,
+    added_tensors,
     editing,
     keeps_numbers,
     only_user,
+    static_shape,
 )
 
 _MIN_COLUMNS = 64
@@ -79,7 +81,7 @@ def _layer(editor: ProgramEditor, node: Node) -> _Layer | None:
     assert isinstance(weight, Node), "tensors are nodes; this is a bug"
     columns, depth = weight_value.shape
     fits = weight_value.dtype == torch.bfloat16 and columns >= _MIN_COLUMNS and depth % 2 == 0
-    if not fits or _static_shape(x) is None:
+    if not fits or static_shape(x) is None:
         return None
     return _Layer(
         node=node,
@@ -87,12 +89,6 @@ def _layer(editor: ProgramEditor, node: Node) -> _Layer | None:
         weight_value=weight_value.detach(),
         bias=None if bias_value is None else bias_value.detach(),
     )
-
-
-def _static_shape(node: Node) -> list[int] | None:
-    """A tensor's shape with -1 for its only unknown size, None where it has several."""
-    sizes = [-1 if isinstance(size, SymInt) else int(size) for size in node.meta["val"].shape]
-    return sizes if sizes.count(-1) <= 1 and sizes[-1] != -1 else None
 
 
 def _replace(
@@ -111,15 +107,15 @@ def _replace(
         packed[key] = editor.add_constant(name, pack_weights(joint))
     bias_value = _joint_bias(layers)
     bias = None if bias_value is None else editor.add_constant(f"{name}_bias", bias_value)
-    shape, columns = _static_shape(first.x), sum(layer.columns for layer in layers)
+    shape, columns = static_shape(first.x), sum(layer.columns for layer in layers)
     assert shape is not None, "such layers were left out; this is a bug"
     with editor.graph.inserting_before(first.node):
-        rows = _reshaped(editor, first.x, [-1, shape[-1]])
+        rows = editor.reshaped(first.x, [-1, shape[-1]])
         operator = define_operators()[BF16_LINEAR]
         product = editor.call(
             operator, rows, packed[key], columns, bias, None, int(Activation.NONE)
         )
-        whole = _reshaped(editor, product, [*shape[:-1], columns])
+        whole = editor.reshaped(product, [*shape[:-1], columns])
         start = 0
         for layer in layers:
             end = start + layer.columns
@@ -141,12 +137,6 @@ def _let_strides_differ(node: Node) -> None:
             user.target = torch.ops.aten.reshape.default
 
 
-def _reshaped(editor: ProgramEditor, node: Node, shape: list[int]) -> Node:
-    if len(node.meta["val"].shape) == len(shape):
-        return node
-    return editor.call(torch.ops.aten.reshape.default, node, shape)
-
-
 def _joint_bias(layers: Sequence[_Layer]) -> Tensor | None:
     if all(layer.bias is None for layer in layers):
         return None
@@ -165,16 +155,16 @@ def _fuse_residual(editor: ProgramEditor, product: Node) -> None:
         last, adder = adder, only_user(adder)
     if adder is None or (other := _other_operand(adder, last)) is None:
         return
-    shape, columns = _static_shape(last), product.args[_COLUMNS]
+    shape, columns = static_shape(last), product.args[_COLUMNS]
     assert shape is not None, "a product that was put here; this is a bug"
     assert isinstance(columns, int), "a whole number in the schema; this is a bug"
     # Where the sum was: only there the other operand is known to exist.
     with editor.graph.inserting_before(adder):
-        residual = _reshaped(editor, other, [-1, columns])
+        residual = editor.reshaped(other, [-1, columns])
         arguments = [*product.args]
         arguments[_RESIDUAL] = residual
         fused = editor.call(product.target, *arguments)
-        adder.replace_all_uses_with(_reshaped(editor, fused, shape))
+        adder.replace_all_uses_with(editor.reshaped(fused, shape))
     editor.graph.erase_node(adder)
     while last is not product:
         before = last.args[0]
@@ -186,10 +176,8 @@ def _fuse_residual(editor: ProgramEditor, product: Node) -> None:
 
 def _other_operand(adder: Node, product: Node) -> Node | None:
     """What a node adds to a product, if it is a tensor like that."""
-    is_sum = adder.target is torch.ops.aten.add.Tensor and adder.kwargs.get("alpha", 1) == 1
-    others = [operand for operand in adder.args if operand is not product]
-    if not is_sum or len(others) != 1 or not isinstance(others[0], Node):
+    operands = added_tensors(adder)
+    if operands is None or operands[0] is operands[1]:
         return None
-    one, other = product.meta["val"], others[0].meta["val"]
-    is_like = isinstance(other, Tensor) and other.dtype == one.dtype and other.shape == one.shape
-    return others[0] if is_like and other.stride(-1) == 1 else None
+    other = operands[1] if operands[0] is product else operands[0]
+    return other if other.meta["val"].stride(-1) == 1 else None

@@ -24,8 +24,8 @@ struct TensorView {
   }
 };
 
-// Reads a tensor of `rank` dimensions whose last one is contiguous.
-inline bool read_view(AtenTensorHandle tensor, int64_t rank, TensorView* view) {
+// Reads a tensor of `rank` dimensions, however its elements lie.
+inline bool read_strided(AtenTensorHandle tensor, int64_t rank, TensorView* view) {
   int64_t *sizes, *strides, dims;
   if (aoti_torch_get_dim(tensor, &dims) || dims != rank || aoti_torch_get_data_ptr(tensor, &view->data) ||
       aoti_torch_get_dtype(tensor, &view->dtype) || aoti_torch_get_sizes(tensor, &sizes) ||
@@ -33,10 +33,15 @@ inline bool read_view(AtenTensorHandle tensor, int64_t rank, TensorView* view) {
     return false;
   std::copy_n(sizes, rank, view->sizes);
   std::copy_n(strides, rank, view->strides);
-  return strides[rank - 1] == 1 || sizes[rank - 1] <= 1;
+  return true;
 }
 
-// The same of an optional tensor: a null pointer for None, which leaves `view` without data.
+// The same of one whose last dimension is contiguous.
+inline bool read_view(AtenTensorHandle tensor, int64_t rank, TensorView* view) {
+  return read_strided(tensor, rank, view) && (view->strides[rank - 1] == 1 || view->sizes[rank - 1] <= 1);
+}
+
+// And of an optional tensor: a null pointer for None, which leaves `view` without data.
 inline bool read_optional(AtenTensorHandle* tensor, int64_t rank, TensorView* view) {
   return tensor == nullptr || read_view(*tensor, rank, view);
 }

@@ -31,7 +31,9 @@ from infinity_v3.compiler.operators import (
     ATTENTION,
     BF16_LINEAR,
     DISENTANGLED,
+    EMBEDDING_NORM,
     INT8_LINEAR,
+    LAYER_NORM,
     POOL,
     POOL_MODES,
     SPLADE,
@@ -152,6 +154,8 @@ def _extern_call(node: Any, reads: Sequence[Access], writes: Sequence[Access]) -
         kind, label = OperatorKind.POOLING, "pooling"
         if _is_ours(base, POOL) and node.constant_args[-1] in _ONE_ROW_MODES:
             reads = _pooled_rows(node)
+    elif _is_ours(base, LAYER_NORM, EMBEDDING_NORM):
+        kind, label, reads = _norm(node, base, reads)
     elif _is_ours(base, INT8_LINEAR):
         kind, linear = OperatorKind.INT8_LINEAR, _int8_linear_shape(node)
     elif _is_ours(base, BF16_LINEAR):
@@ -181,6 +185,33 @@ def _pooled_rows(node: Any) -> tuple[Access, ...]:
         item_bytes=hidden.get_dtype().itemsize,
     )
     return (access,)
+
+
+def _norm(
+    node: Any, base: str, reads: Sequence[Access]
+) -> tuple[OperatorKind, str, Sequence[Access]]:
+    """A LayerNorm takes part in no role of a linear layer, as the loops that Inductor writes."""
+    if _is_ours(base, LAYER_NORM):
+        return OperatorKind.FUSED, "LayerNorm", reads
+    return OperatorKind.EMBEDDING, "embedding + LayerNorm", _looked_up(node)
+
+
+def _looked_up(node: Any) -> tuple[Access, ...]:
+    """Of tables (R, D) the rows that ids (N,) name; each table stands before its ids."""
+    matrices = [tensor for tensor in node.inputs if len(tensor.get_size()) == 2]
+    ids = [tensor for tensor in node.inputs if tensor.get_dtype() == torch.int64]
+    rows = ids[0].get_size()[0]
+    gathered = [(table, rows * table.get_size()[1], "gathered") for table in matrices]
+    return tuple(
+        Access(
+            buffer=tensor.get_name(),
+            index=index,
+            count=count,
+            of=math.prod(tensor.get_size()),
+            item_bytes=tensor.get_dtype().itemsize,
+        )
+        for tensor, count, index in (*gathered, *((one, rows, "all") for one in ids))
+    )
 
 
 def _is_ours(name: str, *operators: str) -> bool:

@@ -50,8 +50,13 @@ class EveryOperator(nn.Module):
         term_bias = self.vocabulary.bias if self.has_options else None
         mode = POOL_MODES[PoolingMode.WEIGHTED_MEAN]
         attended = ops.varlen_attention(x, x, x, cu, bias, table, None, True, -1, 0.3, 2.0)
+        scale, shift = self.positions[0], self.positions[1] if self.has_options else None
+        other, ids = (-hidden.abs(), rows % 5) if self.has_options else (None, None)
+        places = self.positions if self.has_options else None
         return (
             attended,
+            ops.layer_norm(hidden, other, scale, shift, 1e-3),
+            ops.embedding_norm(hidden, rows, places, ids, places, ids, scale, shift, 1e-3),
             ops.segment_pool(hidden, cu, table, mode),
             ops.disentangled_attention(x, x, x, pos_key, pos_query, self.delta, cu, 0.3),
             ops.splade_pool(hidden, self.vocabulary.weight, term_bias, cu),

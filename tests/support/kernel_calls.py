@@ -17,7 +17,9 @@ from infinity_v3.compiler.operators import (
     ATTENTION,
     BF16_LINEAR,
     DISENTANGLED,
+    EMBEDDING_NORM,
     INT8_LINEAR,
+    LAYER_NORM,
     POOL,
     POOL_MODES,
     SPLADE,
@@ -167,6 +169,38 @@ class Kernels:
             BF16_LINEAR,
             *(x, packed, ctypes.c_int64(columns), OptionalTensor(bias), OptionalTensor(residual)),
             ctypes.c_int64(activation),
+        )
+
+    def layer_norm(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        other: Tensor | None = None,
+        epsilon: float = 1e-12,
+    ) -> Tensor:
+        return self._call(
+            LAYER_NORM,
+            *(x, OptionalTensor(other), weight, OptionalTensor(bias), ctypes.c_double(epsilon)),
+        )
+
+    def embedding_norm(
+        self,
+        lookups: Sequence[tuple[Tensor, Tensor]],
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        epsilon: float = 1e-12,
+    ) -> Tensor:
+        """Each lookup is a table and its ids; one to three of them."""
+        (table, ids), *others = lookups
+        missing = (None,) * (4 - 2 * len(others))
+        optional = (*(tensor for other in others for tensor in other), *missing)
+        return self._call(
+            EMBEDDING_NORM,
+            *(table, ids, *(OptionalTensor(tensor) for tensor in optional)),
+            *(weight, OptionalTensor(bias), ctypes.c_double(epsilon)),
         )
 
     def entry(self, name: str) -> Callable[..., int]:
