@@ -172,9 +172,15 @@ def _guarded(
     try:
         result = work(share, first_seed, progress)
     except BaseException as error:  # the other parts go on
-        messages.put((name, "problem", f"{type(error).__name__}: {error}"))
+        messages.put((name, "problem", _told(error)))
     else:
         messages.put((name, "result", result))
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong; behind a group the errors in it."""
+    parts = getattr(error, "exceptions", ())
+    return "\n".join((f"{type(error).__name__}: {error}", *map(_told, parts)))
 
 
 def fuzz_in_process(

@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -181,7 +182,7 @@ def changed(document: Any, choice: random.Random) -> Any:  # noqa: ANN401  # doc
     for _ in range(choice.randint(1, 2)):
         parents = [node for node in _nodes(copy) if isinstance(node, dict | list) and node]
         if not parents:
-            return choice.choice(_POOL)
+            return deepcopy(choice.choice(_POOL))
         parent = choice.choice(parents)
         keys = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
         _change(parent, choice.choice(keys), choice, parents)
@@ -191,7 +192,7 @@ def changed(document: Any, choice: random.Random) -> Any:  # noqa: ANN401  # doc
 def _change(parent: Any, key: Any, choice: random.Random, parents: Sequence[Any]) -> None:  # noqa: ANN401  # documents
     deed = choice.randrange(6)
     if deed <= 2:
-        parent[key] = choice.choice(_POOL)
+        parent[key] = deepcopy(choice.choice(_POOL))  # later changes reach into it
     elif deed == 3:
         del parent[key]
     elif deed == 4:
