@@ -85,7 +85,7 @@ def check_least_length(sizes: BatchSizes, least: int) -> None:
 
     Args:
         sizes: in force.
-        least: special tokens and one more.
+        least: tokens that every input has, and one more.
 
     Raises:
         UsageError: an option made it too short.
@@ -93,7 +93,7 @@ def check_least_length(sizes: BatchSizes, least: int) -> None:
     if sizes.length_option is not None and sizes.max_input_tokens < least:
         raise UsageError(
             f"{sizes.length_option} {sizes.max_input_tokens}: expected at least {least}, the "
-            f"{least - 1} special tokens of every input and one token of its text"
+            f"{least - 1} tokens that go into every input and one token of its text"
         )
 
 

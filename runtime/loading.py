@@ -196,6 +196,8 @@ def _read_chat_template(artifact: Artifact) -> ChatRenderer | None:
 
 
 def _num_fixed_tokens(manifest: Manifest, tokenizer: TextTokenizer) -> int:
+    if manifest.decision is not None:
+        return manifest.decision.limits.head_max_len
     if manifest.kind is not Kind.RERANKER:
         return tokenizer.num_special_tokens
     try:

@@ -56,11 +56,31 @@ def refuse_crowded(body: bytes, media_type: str) -> None:
     else:
         is_crowded = _has_many_values(body)
     if is_crowded:
-        raise HttpError(
-            HttpErrorKind.PAYLOAD_TOO_LARGE,
-            f"the request body holds more than {MAX_VALUES} lists, objects and their members; send "
-            "it in parts",
-        )
+        raise too_crowded(MAX_VALUES)
+
+
+def refuse_many_members(body: bytes, most: int) -> None:
+    """Refuse a JSON document whose lists and objects have too many members, itself included.
+
+    Raises:
+        HttpError: 413.
+    """
+    if _most_members(body) > most and _most_members(_JSON_TEXT.sub(b"", body)) > most:
+        raise too_crowded(most)
+
+
+def _most_members(body: bytes) -> int:
+    """Each container opens once, and a comma stands before every member but the first."""
+    return sum(_most_containers(body, JSON_TYPE)) + body.count(b",")
+
+
+def too_crowded(most: int) -> HttpError:
+    """The refusal of a document that holds too much."""
+    return HttpError(
+        HttpErrorKind.PAYLOAD_TOO_LARGE,
+        f"the request body holds more than {most} lists, objects and their members; send it in "
+        "parts",
+    )
 
 
 def _most_containers(body: bytes, media_type: str) -> tuple[int, int]:

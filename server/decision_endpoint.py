@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from infinity_v3.server.body_weight import refuse_crowded
 from infinity_v3.server.call import Call
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.decision_errors import invalid
@@ -39,8 +38,6 @@ class DecisionEndpoint(Endpoint[DecideBody]):
             exchange.has_large_body = len(raw.data) > LARGE_BODY_BYTES
             pool = context.large_bodies if exchange.has_large_body else None
             document = Document(value=raw, pool=pool)
-            if exchange.has_large_body:
-                await document.run(refuse_crowded, raw.data, raw.media_type)
             value = await document.run(parse_exact, raw.data)
             body = await document.run(read_body, value)
             model = context.models.route_decision(body.model)

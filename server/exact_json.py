@@ -6,15 +6,19 @@ For routes whose models read the document itself. Knows nothing of which fields 
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from infinity_v3.artifacts.typed_json import object_from_pairs
+from infinity_v3.server.body_weight import refuse_many_members, too_crowded
 from infinity_v3.server.codec import collector_paused
 from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, malformed
 
 MAX_DEPTH = 100
+MAX_MEMBERS = 250_000
+"""Of all lists and objects of a document: Python looks at each of them, a quarter of a second."""
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _INT64 = (-(2**63), 2**64 - 1)
@@ -27,9 +31,10 @@ def parse_exact(data: bytes) -> object:
     """Parse a document; objects come back as `JsonObject`.
 
     Raises:
-        HttpError: MALFORMED: not UTF-8, no JSON, NaN or infinity, a lone surrogate, or more than
-            100 levels.
+        HttpError: MALFORMED: not UTF-8, no JSON, NaN or infinity, a lone surrogate, a whole number
+            of more than 4,300 digits, or more than 100 levels; PAYLOAD_TOO_LARGE.
     """
+    refuse_many_members(data, MAX_MEMBERS)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -44,8 +49,13 @@ def parse_exact(data: bytes) -> object:
             )
     except RecursionError:
         raise _too_deep() from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise malformed(f"the body is not valid JSON: {error}") from None
+    except ValueError as error:
+        reason = str(error)
+        if "integer string conversion" in reason:
+            reason = f"a whole number has more than {sys.get_int_max_str_digits()} digits"
+        raise malformed(f"the body holds what cannot be read: {reason}") from None
     _check(document, has_escapes=_SURROGATE_ESCAPE.search(text) is not None)
     return document
 
@@ -72,12 +82,15 @@ def refuse_foreign(name: str, value: object) -> None:
         value: as `codec.decode` made it: bytes, NaN, halves of surrogate pairs, wide numbers.
 
     Raises:
-        HttpError: VALIDATION.
+        HttpError: VALIDATION, PAYLOAD_TOO_LARGE.
     """
-    level = [value]
+    level, num_members = [value], 0
     for _ in range(MAX_DEPTH + 1):
         if not all(map(_is_json, level)):
             raise invalid(_FOREIGN, "value_error", name)
+        num_members += sum(len(node) for node in level if isinstance(node, dict | list))
+        if num_members > MAX_MEMBERS:
+            raise too_crowded(MAX_MEMBERS)
         level = [child for node in level for child in (*_children(node), *_keys(node))]
         if not level:
             return

@@ -178,7 +178,8 @@ class LayaFormat:
             num_kept = sum(marker < length for marker in markers)
             raise _too_long(
                 f"only {num_kept} of its {len(markers)} options fit in a sequence of "
-                f"{budget.max_len} tokens; ask with fewer or shorter options, or raise max_len",
+                f"{budget.max_len} tokens behind instructions that share {budget.head_max_len} "
+                f"with them; {self._remedy(budget)}",
                 position,
             )
         if is_cut and not self._is_truncating:
@@ -187,6 +188,15 @@ class LayaFormat:
                 "no state (--auto-truncate=false); shorten it",
                 position,
             )
+
+    def _remedy(self, budget: _Budget) -> str:
+        """What a client can do about options that do not fit."""
+        remedies = []
+        if budget.max_len < self._max_tokens:
+            remedies.append(f"raise max_len, up to {self._max_tokens}")
+        if budget.head_max_len >= budget.max_len > LAYA_MIN_HEAD:
+            remedies.append(f"lower head_max_len to below {budget.max_len}")
+        return ", or ".join((*remedies, "ask with fewer or shorter options"))
 
     def _sequence(self, kind: QuestionType, ids: list[int], markers: list[int]) -> EncodedText:
         types = np.full(len(ids), self._decision.type_ids[kind.value], dtype=np.int64)

@@ -239,3 +239,11 @@ def test_examples_of_the_page_run_as_they_stand(server: ServerProcess, tmp_path:
         key: list(answer) for key, answer in shown["answers"].items()
     }
     assert replies[0]["model"] == shown["model"]
+
+
+def test_a_length_that_no_question_fits_into_is_refused(artifact: Path) -> None:
+    head = open_artifact(artifact).manifest.decision
+    assert head is not None
+    least = head.limits.head_max_len + 1
+    with pytest.raises(RuntimeError, match=f"--max-sequence-length 20: expected at least {least}"):
+        ServerProcess(artifact, "--max-sequence-length", "20").__enter__()

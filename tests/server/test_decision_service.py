@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eager_laya import EagerLaya
+from infinity_v3.server.exact_json import MAX_MEMBERS
 from loopback import Client, running_model
 from tiny_laya import LayaRecipe, make_laya_checkpoint
 
@@ -178,3 +179,39 @@ def test_vertex_takes_no_half_of_a_pair_and_no_wider_number(decider: Client) -> 
         body = b'{"instances":[{"state":%s,"questions":%s,"more":"\\ud800"}]}' % (state, score)
         answer = decider.post("/vertex", body)
         assert answer.status in {400, 422}, answer.body
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_crowd_is_refused(decider: Client, path: str, is_packed: bool) -> None:
+    body = {"state": [0] * (MAX_MEMBERS + 1), "questions": {"q": {"type": "noul"}}}
+    sent = {"instances": [body]} if path == "/vertex" else body
+    answer = decider.pack(path, sent) if is_packed else decider.post(path, sent)
+    if is_packed and path == "/v1/systemone":
+        assert answer.status == 415
+    else:
+        assert answer.status == 413
+        assert b"more than 250000 lists, objects and their members" in answer.body
+
+
+def test_commas_in_texts_are_no_members(decider: Client) -> None:
+    body = {"state": ', "' * (MAX_MEMBERS + 1), "questions": {"q": {"type": "noul"}}}
+    assert decider.post("/v1/systemone", body).status == 200
+
+
+def test_a_whole_number_that_cannot_be_read_says_so(decider: Client) -> None:
+    body = b'{"state":[%s],"questions":{"q":{"type":"noul"}}}' % (b"9" * 4301)
+    answer = decider.post("/v1/systemone", body)
+    assert answer.status == 422
+    (entry,) = answer.json["detail"]
+    assert "a whole number has more than 4300 digits" in entry["msg"]
+    assert "set_int_max_str_digits" not in entry["msg"]
+
+
+def test_a_sequence_shorter_than_its_head_says_what_helps(decider: Client) -> None:
+    body: dict[str, Any] = {"state": "x", "questions": {"q": {"type": "noul"}}, "max_len": 24}
+    body["questions"]["q"]["instructions"] = "w " * 40
+    (entry,) = decider.post("/v1/systemone", body).json["detail"]
+    assert entry["type"] == "max_length_exceeded"
+    assert "raise max_len, up to 2048, or lower head_max_len to below 24" in entry["msg"]
+    assert decider.post("/v1/systemone", {**body, "head_max_len": 16}).status == 200
