@@ -93,7 +93,7 @@ def check_least_length(sizes: BatchSizes, least: int) -> None:
     if sizes.length_option is not None and sizes.max_input_tokens < least:
         raise UsageError(
             f"{sizes.length_option} {sizes.max_input_tokens}: expected at least {least}, the "
-            f"{least - 1} tokens that go into every input and one token of its text"
+            f"{least - 1} tokens that every input needs beside its text, and one of the text"
         )
 
 

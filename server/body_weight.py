@@ -19,8 +19,9 @@ _OBJECT_BYTES = 240
 _NUMBER_BYTES = 40
 _JSON_FACTOR = 8
 _MSGPACK_FACTOR = 16
-# Whole runs between escapes: a step of the matcher for each of them, not for each byte.
-_JSON_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# Whole runs between escapes: a step of the matcher for each of them, not for each byte. A text that
+# never ends is one, too: else the matcher would look for its end again from each quote in it.
+_JSON_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _OBJECTS = bytes((*range(0x80, 0x90), 0xDE, 0xDF))
 _LISTS = bytes((*range(0x90, 0xA0), 0xDC, 0xDD))
 _CONTAINERS = _OBJECTS + _LISTS

@@ -8,14 +8,14 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from background import background
 from infinity_v3.compiler.tune_server import quantile_s, running_server
 from machine import describe_machine
 
@@ -35,7 +35,7 @@ class Spinning:
 
 def main() -> None:
     options = _parse()
-    with busy_processes(options.busy):
+    with background([(sys.executable, "-c", "while True: pass")] * options.busy):
         rows = measure(options.artifact, options.spins, options.rounds, options.seconds)
     machine = describe_machine(busy_processes=options.busy, rounds=options.rounds)
     if options.json:
@@ -76,19 +76,6 @@ def measure(
         )
         for count in spin_counts
     ]
-
-
-@contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Keep so many CPUs busy inside the block."""
-    command = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(command) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _parse() -> argparse.Namespace:

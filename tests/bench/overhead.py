@@ -4,8 +4,8 @@ Three servers take turns: one with a stopwatch around its engine calls alone, wh
 each less its own engine call; one with stopwatches around all stages, which says where the time
 goes; and one that is the transport with nothing behind it.
 
-A CPU without work goes to sleep, and waking it costs more in a virtual machine than the transport
-itself. `--awake` keeps the CPUs busy with processes that give way to all others.
+A CPU without work goes to sleep, and waking it takes time, above all in a virtual machine:
+`--awake` keeps the CPUs busy with processes that give way to all others.
 """
 
 import argparse
@@ -18,11 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from background import background
 from http_load import content_length, request_bytes
 from machine import describe_machine
 
@@ -104,7 +105,8 @@ def _reply_size(received: bytes) -> int | None:
 
 def main() -> None:
     options = _parse()
-    with _spinners() if options.awake else nullcontext():
+    cpus = os.sched_getaffinity(0) if options.awake else ()
+    with background([(sys.executable, "-c", SPINNER, str(cpu)) for cpu in cpus]):
         overhead = measure(options.artifact, options.rounds, options.requests)
     if options.json:
         print(json.dumps({"overhead": _figures(overhead), "machine": describe_machine()}))
@@ -189,19 +191,6 @@ def _bare_server(num_bytes: int) -> Iterator[str]:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.kill()
-
-
-@contextmanager
-def _spinners() -> Iterator[None]:
-    """Keep every CPU of this process awake."""
-    cpus = os.sched_getaffinity(0)
-    processes = [subprocess.Popen([sys.executable, "-c", SPINNER, str(cpu)]) for cpu in cpus]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 @contextmanager

@@ -242,8 +242,11 @@ def test_examples_of_the_page_run_as_they_stand(server: ServerProcess, tmp_path:
 
 
 def test_a_length_that_no_question_fits_into_is_refused(artifact: Path) -> None:
-    head = open_artifact(artifact).manifest.decision
-    assert head is not None
-    least = head.limits.head_max_len + 1
-    with pytest.raises(RuntimeError, match=f"--max-sequence-length 20: expected at least {least}"):
-        ServerProcess(artifact, "--max-sequence-length", "20").__enter__()
+    decision = open_artifact(artifact).manifest.decision
+    assert decision is not None
+    refusal = f"--max-sequence-length 20: expected at least {decision.limits.head_max_len + 1}"
+    with (
+        pytest.raises(RuntimeError, match=refusal),
+        ServerProcess(artifact, "--max-sequence-length", "20"),
+    ):
+        pass

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infinity_v3.server import body_weight
-from infinity_v3.server.body_weight import refuse_crowded, weight_bytes
+from infinity_v3.server.body_weight import (
+    refuse_crowded,
+    refuse_many_members,
+    weight_bytes,
+)
 from infinity_v3.server.codec import decode
 from infinity_v3.server.errors import HttpError
 from infinity_v3.server.negotiation import JSON_TYPE, MSGPACK_TYPES
@@ -110,3 +114,11 @@ def test_only_crowded_documents_are_refused(media_type: str, value: object, limi
             assert members > limit
         else:
             assert num_containers({"inputs": value}) <= limit + 1
+
+
+def test_quotes_in_a_text_without_end_are_looked_at_once() -> None:
+    # A look at all that follows for each of them would take hours.
+    endless = b"," * 100 + b'"' + b'\\"' * 2_000_000 + b"," * 100
+    refuse_many_members(endless, 150)
+    with pytest.raises(HttpError, match="more than 50 lists"):
+        refuse_many_members(endless, 50)

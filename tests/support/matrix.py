@@ -67,8 +67,9 @@ PAIR_FAMILIES = (
     "gemma2",
 )
 """Sequence classifiers of these have one label and rank pairs, of the others three labels."""
-_FEW = 3
 LATE_FAMILIES = ("bert", "modernbert", "xlm-roberta", "jina_embeddings_v3")
+FEW_FAMILIES = 3
+"""A group of so many is sampled once."""
 TEXTS = (
     "a",
     "the quick brown fox",
@@ -395,7 +396,7 @@ def sampled_cells_of(families: Sequence[str]) -> tuple[Cell, ...]:
     What runs on every change, once for each group of families; `make matrix` runs all.
     """
     first = cells_of(families[:1])[:1]
-    return first if len(families) <= _FEW else (*first, cells_of(families[1:2])[-1])
+    return first if len(families) <= FEW_FAMILIES else (*first, cells_of(families[1:2])[-1])
 
 
 def _tasks_of(family: str) -> tuple[str, ...]:
