@@ -23,8 +23,10 @@ from torch._inductor.codegen import cpp
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.utils.cpp_extension import include_paths
 
 from infinity_v3.artifacts.errors import RunFailedError, UsageError
+from infinity_v3.compiler.backends.lean_headers import lean_header_flags
 from infinity_v3.compiler.cpu_targets import BuildFlags, CpuTarget
 from infinity_v3.compiler.disk_full import is_disk_full
 from infinity_v3.compiler.export import ExportedModel
@@ -124,7 +126,14 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
         # Layers of one input and one size, as for queries, keys and values, are one product.
         "cpp.enable_concat_linear": True,
         # The option is pasted into the compiler's command line, which has no other place for flags.
-        "cpp.march": f"{target.flags.march} {_REPRODUCIBLE} {_NO_EXECUTABLE_STACK}",
+        "cpp.march": " ".join(
+            [
+                target.flags.march,
+                _REPRODUCIBLE,
+                _NO_EXECUTABLE_STACK,
+                lean_header_flags(include_paths()),
+            ]
+        ),
         "aot_inductor.enable_line_tables": False,
         # The host's flags were checked before; the probe compiles dozens of programs.
         "cpp.vec_isa_ok": True,
@@ -152,8 +161,7 @@ def _vector_isa(flags: BuildFlags) -> Iterator[None]:
     library that a process builds: what is built depends on neither here.
     """
     usual = cpu_vec_isa.valid_vec_isa_list
-    chosen = _VECTOR_ISAS[flags.capability]()
-    bool(chosen)  # asked once per process, which sets what is set next
+    chosen = _given(_VECTOR_ISAS[flags.capability])
     extensions = {
         "_is_avx512_bf16_supported": _BF16_FLAG in flags.kernel_flags,
         "_is_amx_fp16_supported": False,
@@ -165,6 +173,21 @@ def _vector_isa(flags: BuildFlags) -> Iterator[None]:
         yield
     finally:
         cpu_vec_isa.valid_vec_isa_list = usual
+
+
+def _given(isa: type[cpu_vec_isa.VecISA]) -> cpu_vec_isa.VecISA:
+    """A vector extension that is there, whatever the building host has.
+
+    By itself it compiles and loads up to four programs to find out, in every process.
+    """
+
+    class Given(isa):  # type: ignore[misc, valid-type]  # a class that is only known now
+        def __bool__(self) -> bool:
+            return True
+
+        __hash__ = isa.__hash__
+
+    return Given()
 
 
 @contextmanager
