@@ -51,10 +51,10 @@ def assemble_manifest(
     return Manifest(
         name=request.name or default_name(plan),
         kind=plan.kind,
-        model=_model(plan),
+        model=model_facts(plan),
         heads=plan.task.heads,
         prompts=plan.config.prompts,
-        tokenizer=_tokenizer(plan),
+        tokenizer=tokenizer_facts(plan),
         decision=plan.decision,
         graph=_graph(built),
         weights=tuple(SharedWeights(precision=p, path=weights_path(p)) for p in built.shared),
@@ -101,7 +101,8 @@ def default_name(plan: CompilePlan) -> str:
     return allowed.lstrip("._+-")[:100] or "model"
 
 
-def _model(plan: CompilePlan) -> ModelFacts:
+def model_facts(plan: CompilePlan) -> ModelFacts:
+    """What the manifest says of the model's shape and limits."""
     model = plan.config.model
     return ModelFacts(
         family=plan.spec.family,
@@ -116,7 +117,8 @@ def _model(plan: CompilePlan) -> ModelFacts:
     )
 
 
-def _tokenizer(plan: CompilePlan) -> Tokenizer:
+def tokenizer_facts(plan: CompilePlan) -> Tokenizer:
+    """What the manifest says of how texts become tokens."""
     files = plan.config.tokenizer
     return Tokenizer(
         file=TOKENIZER_FILE,

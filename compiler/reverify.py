@@ -1,7 +1,10 @@
 """Reference and probes of a published artifact, from its own manifest. Knows no engine."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+from infinity_v3.artifacts.codec import encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Precision
 from infinity_v3.artifacts.store import Artifact
@@ -9,13 +12,15 @@ from infinity_v3.compiler.checkpoint import open_checkpoint
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS
 from infinity_v3.compiler.decision_probes import ask
 from infinity_v3.compiler.int8.texts import subject_texts
+from infinity_v3.compiler.manifest_parts import model_facts, tokenizer_facts
 from infinity_v3.compiler.packed import KEY_COUNTS
-from infinity_v3.compiler.pipeline import make_plan
+from infinity_v3.compiler.pipeline import CompilePlan, make_plan
 from infinity_v3.compiler.probes import make_probes
 from infinity_v3.compiler.progress import Progress
 from infinity_v3.compiler.reference_outputs import ReferenceOutputs, compute_reference
 from infinity_v3.compiler.request import CompileRequest
 from infinity_v3.model_specs.hub_config import read_hub_config
+from infinity_v3.model_specs.length_limit import OPTION
 
 
 def probes_of(artifact: Artifact) -> ReferenceOutputs:
@@ -41,7 +46,8 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
     """Run the checkpoint that the artifact was compiled from.
 
     Raises:
-        RefusedError: the checkpoint's files are not those that the artifact was compiled from.
+        RefusedError: the checkpoint's files are not those that the artifact was compiled from, or
+            the manifest says something else of it than they do.
     """
     opened = open_checkpoint(
         CompileRequest(checkpoint=str(checkpoint), out=artifact.path), progress
@@ -54,6 +60,7 @@ def reference_of(artifact: Artifact, checkpoint: Path, progress: Progress) -> Re
         _request_of(artifact, checkpoint),
         targets=tuple(target for target in CPU_TARGETS if target.name in built),
     )
+    _refuse_other_record(artifact, plan)
     return compute_reference(plan, progress)
 
 
@@ -64,6 +71,7 @@ def _is_ranked(manifest: Manifest) -> bool:
 def _request_of(artifact: Artifact, checkpoint: Path) -> CompileRequest:
     """The request that leads to the same task again."""
     manifest = artifact.manifest
+    is_chosen = manifest.tokenizer.length.source == OPTION
     yes, no = _words(manifest)
     return CompileRequest(
         checkpoint=str(checkpoint),
@@ -72,7 +80,7 @@ def _request_of(artifact: Artifact, checkpoint: Path) -> CompileRequest:
         pooling=_poolings(manifest),
         yes_token=yes,
         no_token=no,
-        max_sequence_length=manifest.model.max_input_tokens,
+        max_sequence_length=manifest.model.max_input_tokens if is_chosen else None,
     )
 
 
@@ -99,3 +107,36 @@ def _refuse_other_checkpoint(artifact: Artifact, found: dict[str, str]) -> None:
                 f"from (sha256 {file.sha256[:12]}), found "
                 f"{found.get(file.path, 'no such file')[:12]}; give the original checkpoint"
             )
+
+
+def _refuse_other_record(artifact: Artifact, plan: CompilePlan) -> None:
+    """Engines may be right and still be asked wrongly: with other special tokens, say."""
+    expected = replace(
+        artifact.manifest,
+        model=model_facts(plan),
+        heads=plan.task.heads,
+        prompts=plan.config.prompts,
+        tokenizer=tokenizer_facts(plan),
+        decision=plan.decision,
+    )
+    wanted, found = (json.loads(encode_manifest(one)) for one in (expected, artifact.manifest))
+    different = _first_difference(wanted, found)
+    if different is not None:
+        path, stated, written = different
+        raise RefusedError(
+            f"manifest.json: {'.'.join(path)}: expected {stated!r}, which the checkpoint says, "
+            f"found {written!r}; compile the checkpoint again"
+        )
+
+
+def _first_difference(
+    wanted: object, found: object, path: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], object, object] | None:
+    """The place of two documents where they part, and what each says there."""
+    if not (isinstance(wanted, dict) and isinstance(found, dict)):
+        return None if wanted == found else (path, wanted, found)
+    for key in {**wanted, **found}:
+        different = _first_difference(wanted.get(key), found.get(key), (*path, key))
+        if different is not None:
+            return different
+    return None

@@ -105,7 +105,20 @@ def _read_temperatures(config: JsonObject) -> tuple[Temperatures, tuple[str, ...
         raw_by_bucket={key: _number(value) for key, value in used.items()},
     )
     replaced = [name for name, value in named.items() if _number(value) != _clamped(value)]
-    return temperatures, tuple(_replaced_warnings(config, replaced))
+    unknown = [key for key in stated if key not in used]
+    return temperatures, (
+        *_replaced_warnings(config, replaced),
+        *_unknown_warnings(config, unknown, known),
+    )
+
+
+def _unknown_warnings(config: JsonObject, unknown: list[str], known: list[str]) -> list[str]:
+    if not unknown:
+        return []
+    return [
+        f"{config.file.name}: temperature_by_options: expected keys among {', '.join(known)}; "
+        f"found {', '.join(map(shown, unknown))}, which no question uses"
+    ]
 
 
 def _replaced_warnings(config: JsonObject, names: list[str]) -> list[str]:

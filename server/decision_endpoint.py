@@ -16,6 +16,7 @@ from infinity_v3.server.endpoint import (
 from infinity_v3.server.errors import HttpError, HttpErrorKind
 from infinity_v3.server.exact_json import parse_exact
 from infinity_v3.server.exchange import Exchange, Reply
+from infinity_v3.server.json_words import in_json_words, kind_of
 from infinity_v3.server.negotiation import JSON_TYPE
 from infinity_v3.server.schemas import DecideBody, RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
@@ -66,7 +67,7 @@ def read_body(value: object) -> DecideBody:
         HttpError: 422.
     """
     if not isinstance(value, dict):
-        raise invalid("expected an object", "object_type")
+        raise invalid(f"expected an object, found {kind_of(value)}", "object_type")
     for name in _REQUIRED:
         if name not in value:
             raise invalid("the field is missing", "missing", name)
@@ -75,6 +76,7 @@ def read_body(value: object) -> DecideBody:
         msgspec.convert(common, RoutedBody, strict=True)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).rpartition(" - at ")
-        raise invalid(reason, "value_error", path.strip("`").removeprefix("$.")) from None
+        name = path.strip("`").removeprefix("$.")
+        raise invalid(in_json_words(reason), "value_error", name) from None
     known = {name: value[name] for name in DecideBody.__struct_fields__ if name in value}
     return DecideBody(**known)

@@ -19,6 +19,7 @@ from infinity_v3.server.codec import check_tree, collector_paused, decode
 from infinity_v3.server.context import ServerContext
 from infinity_v3.server.errors import HttpError, echoed, from_inference, malformed, validation
 from infinity_v3.server.exchange import DisconnectWatch, Exchange, Reply
+from infinity_v3.server.json_words import in_json_words
 from infinity_v3.server.replies import Answer, inference_reply, plain_reply
 from infinity_v3.server.schemas import RoutedBody
 from infinity_v3.server.served import ModelTable, ServedModel
@@ -39,7 +40,7 @@ class ClientGoneError(Exception):
     """The client left before it was answered."""
 
 
-_TAKES_IDS = re.compile(r"Expected `[^`]*\bint\b")
+_TAKES_IDS = re.compile(r"Expected `[^`]*\binteger\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,7 @@ def _type_error(message: str, value: object, body_type: type[BodyT]) -> HttpErro
     # The path comes last: what stands before it may quote the client.
     reason, mark, path = message.rpartition(" - at ")
     path = path.strip("`").removeprefix("$").removeprefix(".") if mark else ""
-    reason = echoed(reason if mark else message)
+    reason = in_json_words(echoed(reason if mark else message))
     if not path:
         return validation(f"the body does not fit: {reason}")
     if reason.startswith("Invalid enum value"):

@@ -54,7 +54,11 @@ SIDE = one_of({"type": "string"}, list_of({"type": "string"}))
 ID_LISTS = one_of(TOKEN_IDS, list_of(TOKEN_IDS))
 _ANY_TEXT = one_of({"type": "string"}, {"type": "object"}, {"type": "array"})
 STATE = {"anyOf": _ANY_TEXT["anyOf"]}
-_INSTRUCTIONS = {"instructions": one_of(_ANY_TEXT, {"type": "null"})}
+NULL: Schema = {"type": "null"}
+_ANYTHING: Schema = {"type": ["string", "number", "boolean", "object", "array"]}
+"""But null."""
+_OPTIONS: Schema = list_of({"type": "string"}, uniqueItems=True)
+_INSTRUCTIONS = {"instructions": one_of(_ANY_TEXT, NULL)}
 
 
 def _question(kind: str, criteria: Schema, *required: str) -> Schema:
@@ -65,25 +69,23 @@ def _question(kind: str, criteria: Schema, *required: str) -> Schema:
     }
 
 
+def _sides(*names: str) -> Schema:
+    return {
+        "type": "object",
+        "properties": {name: {} for name in names},
+        "additionalProperties": False,
+    }
+
+
 QUESTIONS = {
     "type": "object",
     "minProperties": 1,
     "propertyNames": {"minLength": 1},
     "additionalProperties": one_of(
-        _question(
-            "noul",
-            one_of(
-                {
-                    "type": "object",
-                    "properties": {"true": {}, "false": {}},
-                    "additionalProperties": False,
-                },
-                {"type": "null"},
-            ),
-        ),
-        _question("choice", {"type": "object", "minProperties": 1}, "criteria"),
-        _question("score", list_of(_ANY_TEXT), "criteria"),
+        _question("noul", one_of(_sides("true", "false"), _sides("True", "False"), NULL)),
+        _question("choice", one_of({"type": "object", "minProperties": 1}, _OPTIONS), "criteria"),
+        _question("score", list_of(_ANYTHING), "criteria"),
     ),
 }
-POSITIVE_OR_NULL = one_of({"type": "integer", "minimum": 1}, {"type": "null"})
-CUT = one_of({"type": "integer", "const": -1}, {"type": "integer", "minimum": 1}, {"type": "null"})
+POSITIVE_OR_NULL = one_of({"type": "integer", "minimum": 1}, NULL)
+CUT = one_of({"type": "integer", "const": -1}, {"type": "integer", "minimum": 1}, NULL)

@@ -11,12 +11,14 @@ from infinity_v3.artifacts.typed_json import JsonObject
 from infinity_v3.runtime.decisions.question import AnswerOption, Json, Question
 from infinity_v3.server.decision_errors import invalid
 from infinity_v3.server.errors import HttpError, echoed
+from infinity_v3.server.json_words import kind_of
 from infinity_v3.server.schemas import DecideBody
 
 _SIDES = ("false", "true")
 _QUESTIONS = "questions"
 _MEDIA = ("assets", "images", "media")
 _LENGTHS = ("max_len", "head_max_len")
+_LONGEST_SHOWN = 1e15
 
 
 def check_fields(body: DecideBody) -> None:
@@ -32,7 +34,9 @@ def check_fields(body: DecideBody) -> None:
         found = getattr(body, name)
         is_length = isinstance(found, int) and not isinstance(found, bool) and found > 0
         if found is not None and not is_length:
-            raise invalid("expected a whole number from 1", "value_error", name)
+            is_short = type(found) in {int, float} and abs(found) < _LONGEST_SHOWN
+            shown = found if is_short else kind_of(found)
+            raise invalid(f"expected a whole number from 1, found {shown}", "value_error", name)
 
 
 def parse_state(value: object) -> Json:
@@ -42,7 +46,8 @@ def parse_state(value: object) -> Json:
         HttpError: 422.
     """
     if not isinstance(value, str | dict | list):
-        raise invalid("expected a text, an object or a list", "state_type", "state")
+        message = f"expected a text, an object or a list, found {kind_of(value)}"
+        raise invalid(message, "state_type", "state")
     if isinstance(value, dict) and set(value) == {"messages"} and _is_list(value["messages"]):
         raise invalid(
             "this model takes no conversations; send their text", "unsupported_media", "state"
@@ -62,9 +67,10 @@ def parse_questions(value: object, limits: DecisionLimits, most: int) -> tuple[Q
         HttpError: 422 naming the first question at fault, or a number that is beyond its limit.
     """
     if not isinstance(value, dict):
-        raise invalid("expected an object of questions by id", "object_type", _QUESTIONS)
+        message = f"expected an object of questions by id, found {kind_of(value)}"
+        raise invalid(message, "object_type", _QUESTIONS)
     if not value:
-        raise invalid("expected at least one question", "too_short", _QUESTIONS)
+        raise invalid("expected at least one question, found none", "too_short", _QUESTIONS)
     _refuse_twice(value, _QUESTIONS)
     most = min(limits.max_questions, most)
     if len(value) > most:
@@ -90,13 +96,13 @@ def _num_options(question: object) -> int:
 def _question(key: str, value: object, limits: DecisionLimits) -> Question:
     at = (_QUESTIONS, key)
     if not key:
-        raise invalid("expected an id of one character or more", "too_short", *at)
+        raise invalid("expected an id of one character or more, found none", "too_short", *at)
     if not isinstance(value, dict):
-        raise invalid("expected an object", "object_type", *at)
+        raise invalid(f"expected an object, found {kind_of(value)}", "object_type", *at)
     kind = _kind(value, at)
     instructions = value.get("instructions")
     if not isinstance(instructions, str | dict | list | None):
-        message = "expected a text, an object or a list"
+        message = f"expected a text, an object or a list, found {kind_of(instructions)}"
         raise invalid(message, "instructions_type", *at, "instructions")
     read = {
         QuestionType.CHOICE: _choice_options,
@@ -117,8 +123,8 @@ def _kind(question: Mapping[str, object], at: tuple[str, str]) -> QuestionType:
     name = question["type"]
     known = {kind.value: kind for kind in QuestionType}
     if not isinstance(name, str) or name not in known:
-        shown = f", found {echoed(name)!r}" if isinstance(name, str) else ""
-        message = f"expected one of {', '.join(known)}{shown}"
+        shown = repr(echoed(name)) if isinstance(name, str) else kind_of(name)
+        message = f"expected one of {', '.join(known)}, found {shown}"
         raise invalid(message, "unknown_question_type", *at, "type")
     return known[name]
 
@@ -130,7 +136,8 @@ def _choice_options(
     if isinstance(criteria, list):
         criteria = _listed(criteria, path)
     if not isinstance(criteria, dict):
-        raise invalid("expected an object of descriptions by option", "object_type", *path)
+        message = "expected an object of descriptions by option, or a list of options, found "
+        raise invalid(message + kind_of(criteria), "object_type", *path)
     _refuse_twice(criteria, *path)
     _check_count(len(criteria), limits.max_options, "options", path)
     return tuple(AnswerOption(name=name, text=cast(Json, text)) for name, text in criteria.items())
@@ -141,7 +148,8 @@ def _listed(names: list[object], path: tuple[str, ...]) -> dict[str, object]:
     found: dict[str, object] = {}
     for index, name in enumerate(names):
         if not isinstance(name, str):
-            raise invalid("expected the name of an option", "string_type", *path, index)
+            message = f"expected the name of an option, found {kind_of(name)}"
+            raise invalid(message, "string_type", *path, index)
         if name in found:
             raise invalid("the option is there twice", "duplicate_key", *path, index)
         found[name] = None
@@ -153,7 +161,8 @@ def _score_options(
 ) -> tuple[AnswerOption, ...]:
     criteria, path = question.get("criteria"), (*at, "criteria")
     if not isinstance(criteria, list):
-        raise invalid("expected a list of levels, the lowest first", "list_type", *path)
+        message = f"expected a list of levels, the lowest first, found {kind_of(criteria)}"
+        raise invalid(message, "list_type", *path)
     _check_count(len(criteria), limits.max_levels, "levels", path)
     for index, level in enumerate(criteria):
         if level is None:
@@ -171,13 +180,15 @@ def _noul_options(
     if criteria is None:
         criteria = {}
     if not isinstance(criteria, dict):
-        raise invalid("expected an object with `true`, `false` or both", "object_type", *path)
+        message = f"expected an object with `true`, `false` or both, found {kind_of(criteria)}"
+        raise invalid(message, "object_type", *path)
     _refuse_twice(criteria, *path)
     found: dict[str, object] = {}
     for key, text in criteria.items():
         side = key.lower()
         if side not in _SIDES:
-            raise invalid("expected `true` or `false`", "unknown_key", *path, key)
+            message = f"expected `true` or `false`, found {echoed(key)!r}"
+            raise invalid(message, "unknown_key", *path, key)
         if side in found:
             raise invalid("the side is there twice", "duplicate_key", *path, key)
         found[side] = text
@@ -194,7 +205,9 @@ def _noul_names(question: Mapping[str, object], at: tuple[str, str]) -> tuple[st
     if labels is None:
         return _SIDES
     if not isinstance(labels, dict) or set(labels) != set(_SIDES):
-        raise invalid("expected an object with `false` and `true`", "object_type", *path)
+        found = "other keys" if isinstance(labels, dict) else kind_of(labels)
+        message = f"expected an object with `false` and `true`, found {found}"
+        raise invalid(message, "object_type", *path)
     names = [labels[side] for side in _SIDES]
     stripped = [name.strip() for name in names if isinstance(name, str)]
     if len(stripped) != len(names) or not all(stripped) or len(set(stripped)) != len(names):

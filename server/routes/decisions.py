@@ -58,6 +58,27 @@ def _request(call: Call[DecideBody]) -> DecideRequest:
     if not isinstance(body.questions, JsonObject):  # not read by `parse_exact`
         refuse_foreign("state", body.state)
         refuse_foreign("questions", body.questions)
+    decision = model.info.decision
+    if decision is None:
+        _accept(call)
+        model.service.check_can_decide()
+    assert decision is not None, "a decision model without its protocol; this is a bug"
+    check_fields(body)
+    state = parse_state(body.state)
+    questions = parse_questions(body.questions, decision.limits, call.budget.limit)
+    _accept(call)
+    model.service.check_can_decide()
+    return DecideRequest(
+        state=state,
+        questions=questions,
+        max_len=body.max_len,
+        head_max_len=body.head_max_len,
+        schedule=schedule_of(call),
+    )
+
+
+def _accept(call: Call[DecideBody]) -> None:
+    body = call.body
     num_questions = len(body.questions) if isinstance(body.questions, dict) else 1
     accept(
         call,
@@ -65,17 +86,6 @@ def _request(call: Call[DecideBody]) -> DecideRequest:
         num_items=num_questions,
         num_characters=count_characters([body.state, body.questions]),
         is_scoring=True,
-    )
-    model.service.check_can_decide()
-    check_fields(body)
-    decision = model.info.decision
-    assert decision is not None, "a decision model without its protocol; this is a bug"
-    return DecideRequest(
-        state=parse_state(body.state),
-        questions=parse_questions(body.questions, decision.limits, call.budget.limit),
-        max_len=body.max_len,
-        head_max_len=body.head_max_len,
-        schedule=schedule_of(call),
     )
 
 

@@ -74,7 +74,8 @@ def test_a_checkpoint_is_read_into_its_metadata(checkpoint: Path) -> None:
     assert {"rl_agent_config.json", "encoder/config.json", "tokenizer/tokenizer.json"} <= {
         file.path for file in plan.checkpoint.files
     }
-    assert sum("rl_agent_config.json" in warning for warning in plan.warnings) == 2
+    assert sum("rl_agent_config.json" in warning for warning in plan.warnings) == 3
+    assert any("choice:other" in warning for warning in plan.warnings)
 
 
 def test_defaults_of_a_configuration_that_says_little(checkpoint: Path) -> None:

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import pytest
 from compiled import CompiledArtifacts, infinity_compile
 from decision_artifact import LAYA, NAME, laya_artifact, laya_checkpoint
 from decision_requests import generate_body
+from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.store import open_artifact
 from infinity_v3.compiler.cpu_targets import CPU_TARGETS
 from infinity_v3.compiler.programs.retarget import check_reference, reference_of
 from infinity_v3.compiler.progress import SilentProgress
+from infinity_v3.compiler.reverify import reference_of as checkpoint_reference
 from laya_oracle import LayaOracle, OracleAnswer
 from server_process import ServerProcess
 from tiny_artifacts import FLOAT32_TARGET
@@ -174,6 +177,26 @@ def test_verify_runs_the_checkpoint_again(artifact: Path, checkpoint: Path) -> N
     (target,) = json.loads(done.stdout)["targets"]
     assert target["figures"]["option_logits.max_probability"] <= MAX_DIFFERENCE
     assert target["bounds"]["max_probability"] == MAX_DIFFERENCE
+
+
+def swapped(ids: Mapping[str, int], first: str, second: str) -> dict[str, int]:
+    return {**ids, first: ids[second], second: ids[first]}
+
+
+def test_a_manifest_that_asks_otherwise_is_refused(artifact: Path, checkpoint: Path) -> None:
+    """Its engine is right, so that only comparing what the files say finds it."""
+    opened = open_artifact(artifact)
+    decision = opened.manifest.decision
+    assert decision is not None
+    types, specials = decision.type_ids, decision.special_ids
+    cases = {
+        "type_ids.choice": replace(decision, type_ids=swapped(types, "choice", "noul")),
+        "special_ids.cls": replace(decision, special_ids=swapped(specials, "cls", "sep")),
+    }
+    for place, changed in cases.items():
+        forged = replace(opened, manifest=replace(opened.manifest, decision=changed))
+        with pytest.raises(RefusedError, match=f"manifest.json: decision.{place}: expected "):
+            checkpoint_reference(forged, checkpoint, SilentProgress())
 
 
 def test_a_kept_program_was_held_to_the_checkpoint(artifact: Path) -> None:

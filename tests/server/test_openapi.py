@@ -80,8 +80,14 @@ def fits(value: object, schema: dict[str, Any]) -> bool:
 
 def _fits_type(value: object, schema: dict[str, Any]) -> bool:
     kind = schema.get("type")
+    if not schema:
+        return True
+    if isinstance(kind, list):
+        return any(_fits_type(value, {"type": one, "items": {}}) for one in kind)
     if kind == "array":
-        return isinstance(value, list) and all(fits(part, schema["items"]) for part in value)
+        return isinstance(value, list) and all(
+            fits(part, schema.get("items", {})) for part in value
+        )
     if kind == "object":
         return isinstance(value, dict) and _fits_object(value, schema)
     types: dict[str, type | tuple[type, ...]] = {
@@ -192,3 +198,28 @@ def test_inputs_have_their_forms() -> None:
     ids = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
     assert ids in forms
     assert "x-replaces-schema" not in json.dumps(DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    ("question", "is_valid"),
+    [
+        ({"type": "choice", "criteria": ["parcel", "invoice"]}, True),
+        ({"type": "choice", "criteria": {"parcel": None, "invoice": 4}}, True),
+        ({"type": "choice", "criteria": [1]}, False),
+        ({"type": "choice"}, False),
+        ({"type": "score", "criteria": [0, 0.5, True, "much", {"a": 1}, ["b"]]}, True),
+        ({"type": "score", "criteria": ["calm", None]}, False),
+        ({"type": "noul"}, True),
+        ({"type": "noul", "criteria": {"True": "yes", "False": None}}, True),
+        ({"type": "noul", "criteria": {"true": "yes"}, "instructions": ["a"]}, True),
+        ({"type": "noul", "criteria": {"maybe": "yes"}}, False),
+        ({"type": "box"}, False),
+    ],
+)
+def test_questions_fit_the_document_if_they_are_taken(
+    client_of: ClientOf, question: dict[str, Any], is_valid: bool
+) -> None:
+    schema = COMPONENTS["DecideBody"]["properties"]["questions"]
+    assert fits({"q": question}, schema) == is_valid
+    body = {"model": "tiny", "state": "", "questions": {"q": question}}
+    assert client_of(Kind.DECISION).post("/v1/systemone", body).status == (200 if is_valid else 422)
