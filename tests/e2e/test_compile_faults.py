@@ -240,8 +240,10 @@ def test_two_compiles_to_one_path(env: dict[str, str], checkpoint: Path, shelf: 
     arguments = (checkpoint, "--out", shelf / "artifact", "--target", TARGET)
     with compiling(env, *arguments) as first:
         first.wait_for_stage("hash checkpoint")
+        first.send(signal.SIGSTOP)  # else it may be done before the other has looked
         message = refused(env, *arguments, code=2)
         assert f"{shelf / 'artifact'}: another process is writing to this path" in message
+        first.send(signal.SIGCONT)
         first.send(signal.SIGTERM)
         assert first.wait() == 143, first.stderr
     assert list(shelf.iterdir()) == []

@@ -312,9 +312,10 @@ def test_sigterm_in_the_middle_of_swaps_loses_nothing(versions: Versions, tmp_pa
 def test_a_follower_that_hangs_does_not_keep_its_server(versions: Versions, tmp_path: Path) -> None:
     with ServerProcess(f"{NAME}:prod", *versions.options(tmp_path / "cache")) as server:
         (follower,) = descendants(server.pid)
-        # Before it runs its program its parent still waits for it.
+        # Before it runs its program its parent still waits for it, and it has its parent's words.
         command = Path(f"/proc/{follower}/cmdline")
-        wait_until("the start of the follower", lambda: b"follow" in command.read_bytes())
+        program = b"infinity_v3.compiler.cli"
+        wait_until("the start of the follower", lambda: program in command.read_bytes())
         os.kill(follower, signal.SIGSTOP)
         status = Path(f"/proc/{follower}/status")
         wait_until("the stop of the follower", lambda: "T (stopped)" in status.read_text())
