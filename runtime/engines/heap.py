@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 TRIM_VARIABLE = "MALLOC_TRIM_THRESHOLD_"
 MMAP_VARIABLE = "MALLOC_MMAP_THRESHOLD_"
-KEPT_BYTES = 32 << 20
+KEPT_BYTES = 16 << 20
 """Freed memory at the end of each thread's heap that is kept: what the tensors of a batch take."""
-MAPPED_BYTES = 16 << 20
+MAPPED_BYTES = 8 << 20
 """Blocks from this size are mapped and unmapped one by one."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt's names for them

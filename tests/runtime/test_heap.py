@@ -20,9 +20,9 @@ libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 
 
 def call():
-    blocks = [libc.malloc(4 << 20) for _ in range(6)]
+    blocks = [libc.malloc(2 << 20) for _ in range(6)]
     for block in blocks:
-        libc.memset(block, 1, 4 << 20)
+        libc.memset(block, 1, 2 << 20)
     for block in blocks:
         libc.free(block)
 
@@ -37,7 +37,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def pages_cleared(environ: dict[str, str] | None) -> int:
-    """Page faults of ten rounds that take and free 24 MB; None = glibc as it is."""
+    """Page faults of ten rounds that take and free 12 MB; None = glibc as it is."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(environ)],
         capture_output=True,
