@@ -18,7 +18,6 @@ from infinity_v3.runtime.engine import EngineOutput, EngineSettings
 from infinity_v3.runtime.engine_errors import EngineLoadError
 from infinity_v3.runtime.engines.batch_checks import check_bounds
 from infinity_v3.runtime.engines.filling import MIN_TOKENS, fill_up, rounded_tokens
-from infinity_v3.runtime.engines.heap import keep_freed_memory
 from infinity_v3.runtime.engines.kernel_library import load_kernel_library
 from infinity_v3.runtime.engines.libtorch import (
     CompiledModel,
@@ -49,7 +48,6 @@ class AotiCpuEngine:
         self._rounds_tokens = target.precision is not Precision.FLOAT32
         self._outputs = tuple(_as_target_declares(spec, target) for spec in self.graph.outputs)
         limit_spinning(settings.spin_count, os.environ)
-        keep_freed_memory(os.environ)
         self._torch = LibTorch(find_torch_libraries())
         self._resources = ExitStack()
         try:
