@@ -61,13 +61,12 @@ def _request(call: Call[DecideBody]) -> DecideRequest:
     decision = model.info.decision
     if decision is None:
         _accept(call)
-        model.service.check_can_decide()
+        model.service.check_can_decide()  # raises
     assert decision is not None, "a decision model without its protocol; this is a bug"
     check_fields(body)
     state = parse_state(body.state)
     questions = parse_questions(body.questions, decision.limits, call.budget.limit)
     _accept(call)
-    model.service.check_can_decide()
     return DecideRequest(
         state=state,
         questions=questions,
