@@ -117,7 +117,7 @@ def _unknown_warnings(config: JsonObject, unknown: list[str], known: list[str]) 
         return []
     return [
         f"{config.file.name}: temperature_by_options: expected keys among {', '.join(known)}; "
-        f"found {', '.join(map(shown, unknown))}, which no question uses"
+        f"found {len(unknown)} that no question uses, the first is {shown(unknown[0])}"
     ]
 
 
