@@ -6,6 +6,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.codec import encode_manifest
 from infinity_v3.artifacts.errors import RefusedError
+from infinity_v3.artifacts.layout import MANIFEST_FILE
 from infinity_v3.artifacts.manifest import Kind, Manifest, PoolingMode, Precision
 from infinity_v3.artifacts.store import Artifact
 from infinity_v3.compiler.checkpoint import open_checkpoint
@@ -124,7 +125,7 @@ def _refuse_other_record(artifact: Artifact, plan: CompilePlan) -> None:
     if different is not None:
         path, stated, written = different
         raise RefusedError(
-            f"manifest.json: {'.'.join(path)}: expected {stated!r}, which the checkpoint says, "
+            f"{MANIFEST_FILE}: {'.'.join(path)}: expected {stated!r}, which the checkpoint says, "
             f"found {written!r}; compile the checkpoint again"
         )
 

@@ -195,7 +195,7 @@ def test_a_manifest_that_asks_otherwise_is_refused(artifact: Path, checkpoint: P
     }
     for place, changed in cases.items():
         forged = replace(opened, manifest=replace(opened.manifest, decision=changed))
-        with pytest.raises(RefusedError, match=f"manifest.json: decision.{place}: expected "):
+        with pytest.raises(RefusedError, match=f"artifact.json: decision.{place}: expected "):
             checkpoint_reference(forged, checkpoint, SilentProgress())
 
 
