@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 
 from infinity_v3.artifacts.manifest import Kind
@@ -171,13 +171,21 @@ class App:
         self._router = Router(routes)
         self._guard = Guard(context.config)
 
-    async def __rsgi__(self, scope: Scope, protocol: HttpProtocol) -> None:
-        """Serve one exchange; the transport's entry point."""
-        exchange = Exchange.of(scope, protocol)
+    async def __rsgi__(
+        self, scope: Scope, protocol: HttpProtocol, body: Awaitable[bytes] | None = None
+    ) -> None:
+        """Serve one exchange; the transport's entry point.
+
+        Args:
+            scope: what is asked.
+            protocol: the transport's side of it.
+            body: one that is being read already.
+        """
+        exchange = Exchange.of(scope, protocol, body)
         try:
             await self._serve(exchange)
         finally:
-            self._context.lifecycle.finish()
+            self._context.lifecycle.finish(exchange.task)
             if exchange.has_large_body:
                 self._context.give_memory_back()
 
@@ -202,8 +210,8 @@ class App:
     async def _send(self, exchange: Exchange, reply: Reply, *, is_reusable: bool) -> None:
         is_last = self._context.lifecycle.is_draining or not is_reusable
         closing: Headers = (("connection", "close"),) if is_last else ()
-        of_path = self._router.headers_of(exchange.path)
-        if self._router.shape_of(exchange.path) is Shape.SYSTEMONE:
+        shape, of_path = self._router.replies_of(exchange.path)
+        if shape is Shape.SYSTEMONE:
             of_path = (*of_path, *exchange.typed_id())
         headers = (*self._guard.cors_headers(exchange), *of_path, *closing)
         await send(exchange, reply, headers, self._context.config.response_compression_threshold)
@@ -256,7 +264,7 @@ class App:
         self, exchange: Exchange, error: HttpError, *, is_logged: bool = False
     ) -> "_Ending":
         self._context.metrics.request_refused(exchange.outcome, error)
-        shape = self._router.shape_of(exchange.path)
+        shape, _ = self._router.replies_of(exchange.path)
         is_decision = shape is Shape.SYSTEMONE
         reply = Reply(
             status=decision_status(error) if is_decision else error.status,

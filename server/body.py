@@ -137,6 +137,8 @@ class BodyReader:
         Returns:
             Whether it ended.
         """
+        if exchange.begun_body is not None:
+            return await self._outlast(exchange.begun_body)
         deadline_s = time.monotonic() + self.timeout_s
         chunks, total = aiter(exchange.protocol), 0
         while (left_s := deadline_s - time.monotonic()) > 0.0:
@@ -150,17 +152,31 @@ class BodyReader:
                 return False
         return False
 
+    async def _outlast(self, body: Awaitable[bytes]) -> bool:
+        """Wait for a short body that nobody wants; False when it did not come."""
+        try:
+            await within(body, min(self.timeout_s, _PAUSE_S))
+        except HttpError:
+            return False
+        return True
+
     async def _receive(self, exchange: Exchange, lease: Lease) -> bytes:
         exchange.is_body_taken = True
         announced = _content_length(exchange)
         if announced is not None and announced <= self.limit_bytes:
             lease.hold(announced * _EXPANSION)
-            return await within(exchange.protocol(), self.timeout_s)
+            return await self._whole(exchange)
         if announced is not None:
             if announced <= _DISCARD_FACTOR * self.limit_bytes and not _expects_continue(exchange):
                 await self._skip(exchange)
             raise self._too_large()
         return await within(self._collect(exchange, lease), self.timeout_s)
+
+    async def _whole(self, exchange: Exchange) -> bytes:
+        if exchange.begun_body is None:
+            return await within(exchange.protocol(), self.timeout_s)
+        found = _at_once(exchange.begun_body)
+        return await within(exchange.begun_body, self.timeout_s) if found is None else found
 
     async def _collect(self, exchange: Exchange, lease: Lease) -> bytes:
         """Gather chunks; past the limit they are read on and thrown away before the refusal."""
@@ -200,6 +216,18 @@ def _announces_body(exchange: Exchange) -> bool:
 
 def _expects_continue(exchange: Exchange) -> bool:
     return (exchange.header("expect") or "").lower() == "100-continue"
+
+
+def _at_once(body: Awaitable[bytes]) -> bytes | None:
+    """A body that is there; of one that is not the transport's future can still be awaited."""
+    try:
+        next(body.__await__())
+    except StopIteration as end:
+        data: bytes = end.value
+        return data
+    except RuntimeError:  # whoever awaits it sees the error again
+        return None
+    return None
 
 
 async def within(awaitable: Awaitable[_T], timeout_s: float) -> _T:

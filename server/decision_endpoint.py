@@ -29,7 +29,7 @@ class DecisionEndpoint(Endpoint[DecideBody]):
     """See Endpoint; bodies are JSON only, and any model has to be named by one of its names."""
 
     async def run(self, context: ServerContext, exchange: Exchange) -> Reply:
-        with receiving(context) as lease:
+        with receiving(context, exchange) as lease:
             raw = await context.reader.read(exchange, lease)
             if raw.media_type != JSON_TYPE:
                 raise HttpError(

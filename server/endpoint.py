@@ -62,7 +62,7 @@ class Endpoint(Generic[BodyT]):
             HttpError: any refusal of the contract.
             ClientGoneError: nobody is left to answer.
         """
-        with receiving(context) as lease:
+        with receiving(context, exchange) as lease:
             document = await read_document(context, exchange, lease)
             call = await self.call(context, exchange, document)
         return await self.answer(call)
@@ -120,14 +120,14 @@ class Endpoint(Generic[BodyT]):
             raise from_inference(with_reason(error, call.body), self.items_field) from None
 
 
-def receiving(context: ServerContext) -> Lease:
+def receiving(context: ServerContext, exchange: Exchange) -> Lease:
     """Admit a request to a ready server; its body counts until the lease ends.
 
     Raises:
         HttpError: 503, or 429.
     """
     require_ready(context)
-    context.lifecycle.admit()
+    context.lifecycle.admit(exchange.task)
     return context.gate.enter()
 
 
@@ -161,11 +161,12 @@ async def read_document(context: ServerContext, exchange: Exchange, lease: Lease
     """
     raw = await context.reader.read(exchange, lease)
     exchange.has_large_body = len(raw.data) > LARGE_BODY_BYTES
-    document = Document(value=raw, pool=context.large_bodies if exchange.has_large_body else None)
-    if exchange.has_large_body:
-        await document.run(refuse_crowded, raw.data, raw.media_type)
+    if not exchange.has_large_body:
+        return Document(value=decode(raw.data, raw.media_type), raw=raw)
+    document = Document(value=None, raw=raw, pool=context.large_bodies)
+    await document.run(refuse_crowded, raw.data, raw.media_type)
     value = await document.run(decode, raw.data, raw.media_type)
-    return replace(document, value=value, raw=raw)
+    return replace(document, value=value)
 
 
 def require_ready(context: ServerContext) -> None:
@@ -274,7 +275,7 @@ def _is_huge_id(path: str, value: object) -> bool:
 
 
 class ClientWatch:
-    """Cancels the current task when the client leaves, and says so with ClientGoneError.
+    """Cancels the task of a request when the client leaves, and says so with ClientGoneError.
 
     The transport is asked only after a while: most requests are answered by then.
     """
@@ -285,16 +286,14 @@ class ClientWatch:
         self._is_gone = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "requests run in tasks; this is a bug"
-        self._timer = asyncio.get_running_loop().call_later(UNWATCHED_S, self._begin, task)
+        self._timer = asyncio.get_running_loop().call_later(UNWATCHED_S, self._begin)
         self._is_watching = True
 
-    def _begin(self, task: "asyncio.Task[object]") -> None:
+    def _begin(self) -> None:
         def leave(_: object) -> None:
             if self._is_watching:
                 self._is_gone = True
-                task.cancel()
+                self._exchange.task.cancel()
 
         self._watch = self._exchange.protocol.client_disconnect()
         self._watch.add_done_callback(leave)

@@ -1,12 +1,13 @@
 """One request and its reply as the server sees them. Knows nothing of routes or models."""
 
+import asyncio
 import itertools
 import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from infinity_v3.server.errors import Headers
 from infinity_v3.server.negotiation import JSON_TYPE
@@ -93,7 +94,12 @@ class Outcome:
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """One request under way."""
+    """One request under way.
+
+    Attributes:
+        task: the one that answers it.
+        begun_body: one that the transport is reading already; nothing else can read it then.
+    """
 
     method: str
     path: str
@@ -102,13 +108,19 @@ class Exchange:
     protocol: HttpProtocol
     request_id: str
     started_s: float
+    task: "asyncio.Task[Any]"
+    begun_body: Awaitable[bytes] | None = None
     is_body_taken: bool = False
     has_large_body: bool = False
     outcome: Outcome = field(default_factory=Outcome)
 
     @classmethod
-    def of(cls, scope: Scope, protocol: HttpProtocol) -> "Exchange":
-        """Describe what the transport handed over."""
+    def of(
+        cls, scope: Scope, protocol: HttpProtocol, begun_body: Awaitable[bytes] | None = None
+    ) -> "Exchange":
+        """Describe what the transport handed over to the current task."""
+        task = asyncio.current_task()
+        assert task is not None, "requests run in tasks; this is a bug"
         return cls(
             method=scope.method,
             path=scope.path,
@@ -117,6 +129,8 @@ class Exchange:
             protocol=protocol,
             request_id=_request_id(scope.headers),
             started_s=time.monotonic(),
+            task=task,
+            begun_body=begun_body,
         )
 
     @property

@@ -31,7 +31,7 @@ class KindEndpoint:
             HttpError: any refusal of the contract.
             ClientGoneError: nobody is left to answer.
         """
-        with receiving(context) as lease:
+        with receiving(context, exchange) as lease:
             document = await read_document(context, exchange, lease)
             routed = await document.run(convert, document.value, RoutedBody)
             model = route_model(context.models, routed, exchange)

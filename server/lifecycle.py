@@ -88,16 +88,13 @@ class Lifecycle:
         """The phase that decides about readiness: draining, else the least ready model's."""
         return Phase.DRAINING if self._is_draining else self._least_ready
 
-    def admit(self) -> None:
-        """Owe the current task's request an answer until `finish`."""
-        task = asyncio.current_task()
-        assert task is not None, "requests run in tasks; this is a bug"
+    def admit(self, task: "asyncio.Task[Any]") -> None:
+        """Owe the request of a task an answer until `finish`."""
         self._admitted.add(task)
         self._idle.clear()
 
-    def finish(self) -> None:
-        """The current task has answered, admitted or not."""
-        task = asyncio.current_task()
+    def finish(self, task: "asyncio.Task[Any]") -> None:
+        """A task has answered, admitted or not."""
         if task in self._admitted:
             self._admitted.discard(task)
             self.solitude.ended()

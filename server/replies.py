@@ -155,7 +155,7 @@ def _timing_headers(call: Call[BodyT]) -> Headers:
     """The `x-compute-*` and `x-*-time` headers; made last, they hold the whole time."""
     outcome = call.exchange.outcome
     total_ms = _milliseconds(call.exchange.elapsed_s)
-    kind = "gpu" if call.model.info.device.value == "cuda" else "cpu"
+    kind = "gpu" if call.model.info.device == "cuda" else "cpu"
     return (
         ("x-compute-type", f"{kind}+optimized"),
         ("x-compute-time", total_ms),

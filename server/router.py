@@ -40,6 +40,7 @@ class Router:
                 self._prefixes.append((route.path[:-1], {route.method: route}))
             else:
                 self._exact.setdefault(route.path, {})[route.method] = route
+        self._replies = {path: self._work_out_replies(path) for path in self._exact}
 
     def find(self, method: str, path: str) -> Route:
         """The route; HEAD is answered by GET.
@@ -60,17 +61,17 @@ class Router:
             )
         return route
 
-    def shape_of(self, path: str) -> Shape:
-        """The shape of errors on that path, known or not."""
+    def replies_of(self, path: str) -> tuple[Shape, Headers]:
+        """The shape of errors on that path, known or not, and the headers of all its replies."""
+        known = self._replies.get(path)
+        return self._work_out_replies(path) if known is None else known
+
+    def _work_out_replies(self, path: str) -> tuple[Shape, Headers]:
         methods = self._methods(path)
         if methods:
-            return next(iter(methods.values())).shape
-        return Shape.OPENAI if path.startswith(("/v1/", "/v2/")) else Shape.TEI
-
-    def headers_of(self, path: str) -> Headers:
-        """The headers of every reply on that path."""
-        methods = self._methods(path) or {}
-        return tuple(header for route in methods.values() for header in route.headers)
+            headers = tuple(header for route in methods.values() for header in route.headers)
+            return next(iter(methods.values())).shape, headers
+        return (Shape.OPENAI if path.startswith(("/v1/", "/v2/")) else Shape.TEI), ()
 
     def _methods(self, path: str) -> dict[str, Route] | None:
         if path in self._exact:

@@ -144,7 +144,7 @@ class ServedModel:
     @property
     def is_down(self) -> bool:
         """Its engine has failed."""
-        return self.service.state.value == "failed"
+        return self.service.state == "failed"
 
 
 class ModelTable:

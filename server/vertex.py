@@ -66,7 +66,7 @@ class VertexEndpoint:
             HttpError: any refusal of the contract.
             ClientGoneError: nobody is left to answer.
         """
-        with receiving(context) as lease:
+        with receiving(context, exchange) as lease:
             document = await read_document(context, exchange, lease)
             body = await document.run(convert, document.value, VertexBody)
             model = _route(context, exchange, body)

@@ -61,6 +61,7 @@ def fill_up(batch: Batch, *, num_stored: int, num_tokens: int, position_offset: 
 def _append(array: NDArray[_Int], value: int, count: int) -> NDArray[_Int]:
     if count == 0:
         return array
-    filled = np.full(len(array) + count, value, dtype=array.dtype)
+    filled = np.empty(len(array) + count, dtype=array.dtype)
     filled[: len(array)] = array
+    filled[len(array) :] = value
     return filled

@@ -6,6 +6,7 @@ Usage: bare_server.py NUM_BYTES. Writes its port to standard output and serves u
 import asyncio
 import socket
 import sys
+from collections.abc import Awaitable
 
 import uvloop
 
@@ -26,9 +27,11 @@ class FixedReply:
     def __init__(self, num_bytes: int) -> None:
         self._body = b" " * num_bytes
 
-    async def __rsgi__(self, scope: Scope, protocol: HttpProtocol) -> None:
+    async def __rsgi__(
+        self, scope: Scope, protocol: HttpProtocol, body: Awaitable[bytes] | None = None
+    ) -> None:
         """Serve one exchange; the transport's entry point."""
-        await protocol()
+        await (protocol() if body is None else body)
         protocol.response_bytes(200, HEADERS, self._body)
 
 
