@@ -41,7 +41,8 @@ def place(
 
     Args:
         num_replicas: at least 1, as the user wants it; None = open.
-        num_threads: of one replica, as the user wants it; None = open.
+        num_threads: of one replica, as the user wants it; None = open. A single one gets no more
+            than there are CPUs.
         measured: what was best for the target; taken for what is open, as far as it goes together
             with what is not.
 
@@ -57,9 +58,18 @@ def place(
     threads = num_threads or taken or max(1, len(available) // replicas)
     if replicas > 1:
         return Placement(num_threads=threads, cpus=_share_out(replicas, threads, available))
+    if threads > len(available):
+        return Placement(num_threads=len(available), notes=(_too_many(threads, len(available)),))
     gives_way = not fits and num_threads is None and (is_open or best == 1)
     notes = (_too_few_cpus(measured, len(available)),) if gives_way else ()
     return Placement(num_threads=threads, notes=notes)
+
+
+def _too_many(num_threads: int, num_cpus: int) -> str:
+    return (
+        f"{num_cpus} threads per engine call, as the {num_threads} that were asked for are more "
+        f"than the CPUs of this process, and each region of a call would wait for all of them"
+    )
 
 
 def _too_few_cpus(measured: TargetProfile, num_cpus: int) -> str:

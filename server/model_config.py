@@ -150,8 +150,8 @@ class ModelConfig:
     auto_truncate: bool = opt(
         "Text",
         _BOOL,
-        "Cut inputs that are too long unless a request says otherwise. 'false' refuses them, so "
-        "that no text is shortened unseen.",
+        "Cut inputs that are too long unless a request says otherwise. 'false' refuses them "
+        "unless a request allows cutting: clients learn of it, and must shorten texts themselves.",
         default=True,
     )
     decision_protocol: str | None = opt(
@@ -229,8 +229,8 @@ class ModelConfig:
         "Host",
         IntOrWordType(word="auto", number=IntType(minimum=1, maximum=4096)),
         "Threads of one engine call; 'auto' uses what was measured for the target, else the CPUs "
-        "available to the process; of several replicas, each gets an equal share. Fewer leave "
-        "room for tokenisation and neighbours.",
+        "available to the process, which a single replica gets at most; of several, each gets an "
+        "equal share. Fewer leave room for tokenisation and neighbours.",
         default=None,
     )
     tokenization_workers: int | None = opt(

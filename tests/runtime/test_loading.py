@@ -243,7 +243,8 @@ def test_warm_up_is_one_short_call_of_every_output(artifact: Artifact) -> None:
     assert engine.outputs == [frozenset(OUTPUTS)]
 
 
-def test_threads_reach_the_engine(artifact: Artifact) -> None:
+def test_threads_reach_the_engine(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     loader = Loader(FakeEngine(outputs=OUTPUTS))
     load_model(artifact, make_target(), LoadSettings(num_threads=3), engine_loader=loader)
     assert loader.settings == EngineSettings(num_threads=3)
@@ -291,7 +292,10 @@ def test_sizes_in_force(
     assert model.notes == ()
 
 
-def test_the_profile_decides_what_was_left_open(artifact: Artifact) -> None:
+def test_the_profile_decides_what_was_left_open(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     name = make_target().name
     facts = TargetProfile(fill_tokens=777, num_threads=1, tokens_per_s=1234.5)
     write_profile(artifact.path, Profile(targets={name: facts, "other": TargetProfile()}))

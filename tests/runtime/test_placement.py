@@ -24,7 +24,7 @@ def test_one_replica_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place(1, None) == Placement(num_threads=4)
     measured = TargetProfile(num_threads=3)
     assert place(1, None, measured) == Placement(num_threads=3)
-    assert place(1, 64, measured) == Placement(num_threads=64)
+    assert place(1, 4, measured) == Placement(num_threads=4)
     assert place(None, None) == Placement(num_threads=4)
 
 
@@ -67,7 +67,10 @@ def test_more_threads_than_cpus_are_not_taken(monkeypatch: pytest.MonkeyPatch) -
         assert (found.num_threads, len(found.notes)) == (4, 1)
         assert "the 5 threads that were measured need more than the 4 CPUs" in found.notes[0]
     assert place(2, None, measured).num_threads == 2
-    assert place(None, 5, measured) == Placement(num_threads=5)
+    for asked_for in (5, 4096):
+        found = place(None, asked_for, measured)
+        assert (found.num_threads, len(found.notes)) == (4, 1)
+        assert f"4 threads per engine call, as the {asked_for} that were asked" in found.notes[0]
 
 
 def test_second_threads_of_cores_come_last() -> None:

@@ -39,7 +39,9 @@ def post_routes() -> tuple[FuzzRoute, ...]:
     routes = all_routes()
     router = Router(routes)
     return tuple(
-        _described(route, router.replies_of(route.path)[0]) for route in routes if route.method == "POST"
+        _described(route, router.replies_of(route.path)[0])
+        for route in routes
+        if route.method == "POST"
     )
 
 
