@@ -74,7 +74,11 @@ def vllm_cpu(program: Path) -> PeerServer:
         program=program,
         arguments=("serve", "--runner", "pooling", "--dtype", "bfloat16"),
         model_option=("--model",),
-        environment={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"},
+        environment={
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+        },
         embeddings_path="/v1/embeddings",
         rerank_path="/v1/rerank",
     )
