@@ -83,10 +83,14 @@ def test_only_a_bug_shows_a_traceback(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_signals_become_exceptions(number: signal.Signals, expected: type[BaseException]) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(expected), signals_as_exceptions():
-        signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+    # Under nohup, hang-ups are ignored, and stay ignored.
+    outer = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(expected), signals_as_exceptions():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, outer)
 
 
 def test_a_second_signal_in_the_same_breath_does_not_cut_the_clean_up() -> None:
