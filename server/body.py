@@ -219,7 +219,7 @@ def _expects_continue(exchange: Exchange) -> bool:
 
 
 def _at_once(body: Awaitable[bytes]) -> bytes | None:
-    """A body that is there; of one that is not the transport's future can still be awaited."""
+    """A body that is there; None = it is to be awaited, which its future still allows."""
     try:
         next(body.__await__())
     except StopIteration as end:
