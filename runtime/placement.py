@@ -59,25 +59,23 @@ def place(
     if replicas > 1:
         return Placement(num_threads=threads, cpus=_share_out(replicas, threads, available))
     if threads > len(available):
-        return Placement(num_threads=len(available), notes=(_too_many(threads, len(available)),))
+        note = _all_cpus(threads, "asked for", len(available))
+        return Placement(num_threads=len(available), notes=(note,))
     gives_way = not fits and num_threads is None and (is_open or best == 1)
     notes = (_too_few_cpus(measured, len(available)),) if gives_way else ()
     return Placement(num_threads=threads, notes=notes)
 
 
-def _too_many(num_threads: int, num_cpus: int) -> str:
+def _all_cpus(num_threads: int, origin: str, num_cpus: int) -> str:
     return (
-        f"{num_cpus} threads per engine call, as the {num_threads} that were asked for are more "
-        f"than the CPUs of this process, and each region of a call would wait for all of them"
+        f"all CPUs are used, as the {num_threads} threads that were {origin} need more than the "
+        f"{num_cpus} CPUs of this process"
     )
 
 
 def _too_few_cpus(measured: TargetProfile, num_cpus: int) -> str:
     if (measured.num_replicas or 1) == 1:
-        return (
-            f"all CPUs are used, as the {measured.num_threads} threads that were measured need "
-            f"more than the {num_cpus} CPUs of this process"
-        )
+        return _all_cpus(measured.num_threads or 1, "measured", num_cpus)
     return (
         f"one replica, as the {measured.num_replicas} of {measured.num_threads} threads that were "
         f"measured need more than the {num_cpus} CPUs of this process"

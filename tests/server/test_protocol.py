@@ -540,6 +540,25 @@ def test_a_body_announced_as_too_large_need_not_come(start_server: StartServer) 
             assert answer.startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.parametrize("size", [14, 20_000], ids=["begun", "asked for"])
+def test_a_refused_body_need_not_come(client: Client, size: int) -> None:
+    head = f"POST /nope HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n".encode()
+    for sent in (b"", b"x" * (size - 1)):
+        answer = raw(client.port, head + sent)
+        assert answer.startswith(b"HTTP/1.1 404 ")
+        assert b"\r\nconnection: close\r\n" in answer
+
+
+@pytest.mark.parametrize("size", [14, 20_000], ids=["begun", "asked for"])
+def test_a_refused_body_leaves_the_connection_usable(client: Client, size: int) -> None:
+    head = f"POST /nope HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n".encode()
+    good = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    good += b"connection: close\r\ncontent-length: 14\r\n\r\n" + GOOD
+    answer = raw(client.port, head + b"x" * size + good)
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert b"HTTP/1.1 200 " in answer
+
+
 def test_no_memory_for_one_request_is_no_bug(start_server: StartServer) -> None:
     with start_server() as client:
         client.service.failure = MemoryError()
