@@ -6,6 +6,8 @@ from collections.abc import Iterable
 def nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Return "; did you mean X?" for the known word nearest to `word`, or nothing.
 
+    The only one that begins like it is nearest.
+
     Args:
         word: what was given.
         known: what would have been right.
@@ -13,5 +15,8 @@ def nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
     """
     import difflib  # on the way to an error only, never at start-up
 
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    words = list(known)
+    longer = [known_word for known_word in words if word and known_word.startswith(word)]
+    is_beginning = len(longer) == 1
+    matches = longer if is_beginning else difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f"; did you mean {prefix}{matches[0]}?" if matches else ""

@@ -33,6 +33,10 @@ CASES = (
     ),
     Case(message="--modl-id: unknown option; did you mean --model-id?", flags="--modl-id x"),
     Case(
+        message="--cpu-thread: unknown option; did you mean --cpu-threads-per-replica?",
+        flags="--cpu-thread 2",
+    ),
+    Case(
         message="--hf-token: unknown option; did you mean --max-batch-tokens?",
         flags="--hf-token x --model-id m",
     ),
