@@ -20,6 +20,7 @@ from infinity_v3.runtime.pending import PendingRequest, deadline_passed, not_rea
 from infinity_v3.runtime.requests import Schedule
 from infinity_v3.runtime.settings import ServiceSettings
 from infinity_v3.runtime.state import ServiceStats
+from infinity_v3.runtime.team import TeamChoice
 from infinity_v3.runtime.work import ItemFailure, Readout, WorkOrder
 from infinity_v3.runtime.worker import BatchOutcome, EngineWorker, WorkerReports
 
@@ -318,4 +319,5 @@ def _make_worker(
         reports,
         position_offset=model.position_offset,
         cpus=model.replica_cpus,
+        team=TeamChoice(model.team),
     )

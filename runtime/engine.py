@@ -44,8 +44,16 @@ class Engine(Protocol):
     graph: Graph
     limits: Limits
 
-    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
-        """Run one packed batch; only the outputs named are copied out."""
+    def run(
+        self, batch: Batch, outputs: frozenset[str], *, num_threads: int | None = None
+    ) -> EngineOutput:
+        """Run one packed batch; only the outputs named are copied out.
+
+        Args:
+            batch: what is computed.
+            outputs: names of those that are wanted.
+            num_threads: of this call, where the engine has threads; None = as it was loaded.
+        """
         ...
 
     def release_threads(self) -> None:

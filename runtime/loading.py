@@ -37,6 +37,7 @@ from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MainOutput, has_output, r
 from infinity_v3.runtime.placement import place
 from infinity_v3.runtime.prompts import PromptTable, resolve_prompts
 from infinity_v3.runtime.timing import PhaseTimer
+from infinity_v3.runtime.team import TeamSizes
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.truncation import Truncation
 
@@ -73,6 +74,7 @@ class LoadedModel:
 
     Attributes:
         replica_cpus: see `Placement.cpus`.
+        team: threads of one engine call.
         main_output: engine output that answers the model's main task.
         heads: how that output is read.
         measured_tokens_per_s: throughput of the target as its profile records it, if it does.
@@ -88,6 +90,7 @@ class LoadedModel:
     main_output: str
     heads: Heads
     replica_cpus: tuple[frozenset[int], ...] = (frozenset(),)
+    team: TeamSizes = TeamSizes(whole=1, spared=1)
     measured_tokens_per_s: float | None = None
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float]
@@ -140,6 +143,7 @@ def load_model(
         main_output=output.name,
         heads=manifest.heads,
         replica_cpus=placement.cpus,
+        team=placement.team,
         measured_tokens_per_s=measured.tokens_per_s,
         notes=(*sizes.notes, *output.notes, *placement.notes, *spin_notes),
         seconds=timer.seconds,

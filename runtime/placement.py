@@ -8,6 +8,7 @@ from pathlib import Path
 
 from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.profile import TargetProfile
+from infinity_v3.runtime.team import TeamSizes
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -19,16 +20,22 @@ class Placement:
     Attributes:
         num_threads: of one replica.
         cpus: of each replica, disjoint; a single replica has none of its own and is not pinned.
+        spared_threads: of a call that leaves a CPU to the event loop; None = `num_threads`.
         notes: one sentence for what was measured and does not fit this host.
     """
 
     num_threads: int
     cpus: tuple[frozenset[int], ...] = (frozenset(),)
+    spared_threads: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def num_replicas(self) -> int:
         return len(self.cpus)
+
+    @property
+    def team(self) -> TeamSizes:
+        return TeamSizes(whole=self.num_threads, spared=self.spared_threads or self.num_threads)
 
 
 _UNMEASURED = TargetProfile()
@@ -60,10 +67,16 @@ def place(
         return Placement(num_threads=threads, cpus=_share_out(replicas, threads, available))
     if threads > len(available):
         note = _all_cpus(threads, "asked for", len(available))
-        return Placement(num_threads=len(available), notes=(note,))
+        return _single(len(available), len(available), (note,))
     gives_way = not fits and num_threads is None and (is_open or best == 1)
     notes = (_too_few_cpus(measured, len(available)),) if gives_way else ()
-    return Placement(num_threads=threads, notes=notes)
+    return _single(threads, len(available), notes)
+
+
+def _single(threads: int, num_cpus: int, notes: tuple[str, ...]) -> Placement:
+    leaves_none = threads == num_cpus and threads > 1
+    spared = threads - 1 if leaves_none else threads
+    return Placement(num_threads=threads, spared_threads=spared, notes=notes)
 
 
 def _all_cpus(num_threads: int, origin: str, num_cpus: int) -> str:

@@ -22,9 +22,10 @@ from infinity_v3.runtime.batch import (
     pack,
 )
 from infinity_v3.runtime.batcher import Batcher, NextBatch
-from infinity_v3.runtime.engine import Engine, EngineError
+from infinity_v3.runtime.engine import Engine, EngineError, EngineOutput
 from infinity_v3.runtime.fold import find_fold, pack_folded
 from infinity_v3.runtime.postprocess import read_rows
+from infinity_v3.runtime.team import TeamChoice
 from infinity_v3.runtime.work import ItemFailure, Row, WorkItem
 
 MAX_FAILED_BATCHES = 8
@@ -101,6 +102,7 @@ class EngineWorker:
 
     Args:
         cpus: of each replica; an empty set = any.
+        team: chooses the threads of a single replica's calls; None = as the engine was loaded.
     """
 
     def __init__(
@@ -111,11 +113,14 @@ class EngineWorker:
         *,
         position_offset: int,
         cpus: Sequence[frozenset[int]] = (frozenset(),),
+        team: TeamChoice | None = None,
     ) -> None:
         self._engine = engine
         self._batcher = batcher
         self._reports = reports
         self._position_offset = position_offset
+        self._team = team if len(cpus) == 1 else None
+        self._submitter_clock = time.CLOCK_MONOTONIC
         self._can_fold = _can_fold(engine.graph)
         self._wakeup = threading.Condition(threading.Lock())
         self._is_stopping = False
@@ -144,6 +149,8 @@ class EngineWorker:
         return self._batcher.num_items
 
     def start(self) -> None:
+        """Called on the thread that will submit."""
+        self._submitter_clock = time.pthread_getcpuclockid(threading.get_ident())
         for thread in self._threads:
             thread.start()
 
@@ -172,7 +179,7 @@ class EngineWorker:
             item.is_taken = True
         self._submitter_keeps = True
         try:
-            return self._compute(NextBatch(items=tuple(items), expired=()))
+            return self._compute(NextBatch(items=tuple(items), expired=()), team=None)
         except BaseException:
             # As on an engine thread: nobody knows the state of the engine.
             self._is_dead = True
@@ -227,7 +234,7 @@ class EngineWorker:
         while (batch := self._wait_for_batch()) is not None:
             if not keeps:
                 keeps = self._note_keeping(1)
-            outcome = self._compute(batch)
+            outcome = self._compute(batch, team=self._team)
             self._reports.batch_ended(outcome)
             # Else an idle thread would keep the last batch's arrays alive.
             del batch, outcome
@@ -254,9 +261,9 @@ class EngineWorker:
                 self._num_idle -= 1
         return None
 
-    def _compute(self, batch: NextBatch) -> BatchOutcome:
+    def _compute(self, batch: NextBatch, *, team: TeamChoice | None) -> BatchOutcome:
         started_s = time.monotonic()
-        run = _BatchRun()
+        run = _BatchRun(team)
         if batch.items:
             self._run_or_split(batch.items, run)
             with self._wakeup:
@@ -284,9 +291,10 @@ class EngineWorker:
         readouts = [item.order.readout for item in items]
         if order is not None:
             readouts = [readouts[place] for place in order]
+        outputs = frozenset(readout.output for readout in readouts)
         started_s = time.monotonic()
         try:
-            output = self._engine.run(batch, frozenset(readout.output for readout in readouts))
+            output = self._call(batch, outputs, run.team)
         except (EngineError, MemoryError) as error:
             return ItemFailure(code="engine_error", message=f"inference failed: {error}")
         engine_s = time.monotonic() - started_s
@@ -302,6 +310,23 @@ class EngineWorker:
             )
         )
         return None
+
+    def _call(
+        self, batch: Batch, outputs: frozenset[str], team: TeamChoice | None
+    ) -> EngineOutput:
+        if team is None:
+            return self._engine.run(batch, outputs)
+        num_tokens = batch.num_stored_tokens
+        num_threads = team.choose(num_tokens)
+        started_s, busy_s = time.monotonic(), time.clock_gettime(self._submitter_clock)
+        output = self._engine.run(batch, outputs, num_threads=num_threads)
+        team.note(
+            num_threads,
+            num_tokens,
+            call_s=time.monotonic() - started_s,
+            busy_s=time.clock_gettime(self._submitter_clock) - busy_s,
+        )
+        return output
 
     def _pack(self, texts: Sequence[EncodedText]) -> tuple[Sequence[int] | None, Batch]:
         """Make a batch of the texts, and say which text each sequence is; None = their order."""
@@ -319,8 +344,9 @@ def _can_fold(graph: Graph) -> bool:
 
 
 class _BatchRun:
-    """What the engine calls of one batch have given so far."""
+    """What the engine calls of one batch have given so far; `team` is for those to come."""
 
-    def __init__(self) -> None:
+    def __init__(self, team: TeamChoice | None) -> None:
+        self.team = team
         self.results: list[Row | ItemFailure] = []
         self.calls: list[EngineCall] = []

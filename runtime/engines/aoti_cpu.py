@@ -105,14 +105,16 @@ class AotiCpuEngine:
         self._resources.callback(self._model.close)
         self._model.use_constants(constants)
 
-    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+    def run(
+        self, batch: Batch, outputs: frozenset[str], *, num_threads: int | None = None
+    ) -> EngineOutput:
         """Run one batch.
 
         Raises:
             EngineError: the batch breaks a bound of the model or the engine, or the model failed.
         """
         check_bounds(batch, self._facts, self.limits, self._input_names)
-        self._torch.set_num_threads(self._num_threads)
+        self._torch.set_num_threads(num_threads or self._num_threads)
         padded = self._fill_up(batch)
         arrays = [getattr(padded, spec.name) for spec in self.graph.inputs]
         inputs: list[Handle] = []

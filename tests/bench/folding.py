@@ -60,9 +60,11 @@ class Lent:
         self.graph = replace(engine.graph, inputs=inputs)
         self.batches: list[Batch] = []
 
-    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+    def run(
+        self, batch: Batch, outputs: frozenset[str], *, num_threads: int | None = None
+    ) -> EngineOutput:
         self.batches.append(batch)
-        return self._engine.run(batch, outputs)
+        return self._engine.run(batch, outputs, num_threads=num_threads)
 
     def release_threads(self) -> None:
         self._engine.release_threads()

@@ -69,7 +69,9 @@ class EagerEngine:
         self.gate = threading.Event()
         self.gate.set()
 
-    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+    def run(
+        self, batch: Batch, outputs: frozenset[str], *, num_threads: int | None = None
+    ) -> EngineOutput:
         assert self.gate.wait(_GATE_S), "the gate stayed closed"
         inputs = [torch.from_numpy(getattr(batch, name)) for name in self._model.input_names]
         with torch.inference_mode():

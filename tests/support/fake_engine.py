@@ -59,6 +59,7 @@ class FakeEngine:
         self.limits = Limits(max_tokens=max_tokens, max_sequences=max_sequences)
         self.batches: list[tuple[tuple[int, ...], ...]] = []
         self.num_stored: list[int] = []
+        self.team_sizes: list[int | None] = []
         self.key_counts: list[tuple[int, ...]] = []
         self.outputs: list[frozenset[str]] = []
         self.failing_ids: set[int] = set()
@@ -73,11 +74,14 @@ class FakeEngine:
         self._num_running = 0
         self._lock = threading.Lock()
 
-    def run(self, batch: Batch, outputs: frozenset[str]) -> EngineOutput:
+    def run(
+        self, batch: Batch, outputs: frozenset[str], *, num_threads: int | None = None
+    ) -> EngineOutput:
         assert not self.is_closed, "run after close"
         with self._lock:
             self._num_running += 1
             assert self._num_running <= self.max_running, "too many calls at a time"
+        self.team_sizes.append(num_threads)
         try:
             return self._run(batch, outputs)
         finally:
