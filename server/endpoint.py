@@ -28,7 +28,7 @@ from infinity_v3.server.text_options import with_reason
 RETRY_NOT_READY_S = 2
 LARGE_BODY_BYTES = 256 * 1024
 """Bodies up to this are decoded and checked at once, in a few milliseconds at the worst."""
-UNWATCHED_S = 0.01
+UNWATCHED_S = 0.1
 """How long a request is under way before its client is watched."""
 
 
