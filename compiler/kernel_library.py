@@ -50,6 +50,7 @@ _HEADERS = (
     "position_table.h",
     "score_adjustment.h",
     "scratch.h",
+    "shares.h",
     "softmax.h",
     "tensor_view.h",
     "tile.h",

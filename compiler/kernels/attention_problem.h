@@ -71,11 +71,14 @@ class PackedSequences {
     return true;
   }
 
+  int64_t num_tokens() const { return bounds_[num_sequences_]; }
+
   // Rows that belong to a sequence.
   int64_t num_rows() const { return num_rows_; }
 
   // Items of at most `max_rows` rows, a row being one head of one query: larger items share more
-  // packed keys, smaller ones keep all threads busy. Queries are divided at multiples of `block`.
+  // packed keys, smaller ones keep all threads busy. Queries are divided at multiples of `block`. In the
+  // order of the queries.
   std::vector<AttentionItem> items(int64_t heads, int64_t block, int64_t max_rows, int64_t min_items) const {
     const int64_t wanted = num_rows_ * heads / min_items / block * block;
     const int64_t rows = std::clamp(wanted, block, max_rows);
@@ -87,8 +90,8 @@ class PackedSequences {
  private:
   void append_items(int64_t b, int64_t heads, int64_t block, int64_t rows, std::vector<AttentionItem>& items) const {
     const int64_t together = std::clamp<int64_t>(rows / std::max(round_up(length(b), block), block), 1, heads);
-    for (int64_t head = 0; head < heads; head += together)
-      for (int64_t first = shared_[b]; first < length(b); first += rows)
+    for (int64_t first = shared_[b]; first < length(b); first += rows)
+      for (int64_t head = 0; head < heads; head += together)
         items.push_back({{bounds_[b], table_}, length(b), num_keys(b), first, std::min(length(b), first + rows), head,
                          std::min(heads, head + together)});
   }

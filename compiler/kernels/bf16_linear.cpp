@@ -9,6 +9,7 @@
 #include "bf16_matrix.h"
 #include "bf16_tile.h"
 #include "scratch.h"
+#include "shares.h"
 #include "tensor_view.h"
 
 #include <omp.h>
@@ -23,6 +24,7 @@ using namespace infinity;
 constexpr int64_t kBlockBytes = 768 * 1024;  // of rows: they stay in the second-level cache
 constexpr int64_t kMaxBlockRows = 256;
 constexpr int64_t kItemsPerThread = 2;
+constexpr int64_t kRowsPerThread = 40;
 
 struct Problem {
   SourceRows rows;
@@ -49,6 +51,10 @@ struct Problem {
   }
 };
 
+struct Item {
+  int64_t first_row, end_row, first_panel, end_panel;
+};
+
 // How rows and columns are divided.
 struct Division {
   int64_t block_rows, blocks, groups;
@@ -56,16 +62,18 @@ struct Division {
   static Division of(const Problem& p, int64_t threads) {
     const int64_t most = std::clamp<int64_t>(kBlockBytes / (2 * p.depth) / 32 * 32, 32, kMaxBlockRows);
     int64_t blocks = (p.num_rows + most - 1) / most;
-    if (blocks >= threads) blocks = round_up(blocks, threads);
-    const int64_t rows = round_up((p.num_rows + blocks - 1) / blocks, 32);
+    if (p.num_rows >= kRowsPerThread * threads) blocks = round_up(blocks, threads);
+    const int64_t rows = round_up((p.num_rows + blocks - 1) / blocks, 16);
     blocks = (p.num_rows + rows - 1) / rows;
     const int64_t groups = blocks >= threads ? 1 : (kItemsPerThread * threads + blocks - 1) / blocks;
     return {rows, blocks, std::min(groups, p.panels())};
   }
-};
 
-struct Item {
-  int64_t first_row, end_row, first_panel, end_panel;
+  Item item(const Problem& p, int64_t i) const {
+    const int64_t block = i / groups, group = i % groups;
+    return {block * block_rows, std::min(p.num_rows, (block + 1) * block_rows), group * p.panels() / groups,
+            (group + 1) * p.panels() / groups};
+  }
 };
 
 template <Activation kActivation>
@@ -176,7 +184,9 @@ struct Worker {
 template <Activation kActivation>
 bool multiply_all(const Problem& p) {
   if (p.num_rows == 0) return true;
-  const Division d = Division::of(p, omp_get_max_threads());
+  const int64_t threads = omp_get_max_threads();
+  const Division d = Division::of(p, threads);
+  Shares shares = Shares::of_equal_counts(d.blocks * d.groups, threads);
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
@@ -184,12 +194,9 @@ bool multiply_all(const Problem& p) {
     Worker worker;
     const bool ready = worker.reserve(scratch, d, p);
     if (!ready) complete = false;
-#pragma omp for collapse(2) schedule(dynamic, 1)
-    for (int64_t block = 0; block < d.blocks; ++block)
-      for (int64_t group = 0; group < d.groups; ++group)
-        if (ready)
-          worker.run<kActivation>(p, {block * d.block_rows, std::min(p.num_rows, (block + 1) * d.block_rows),
-                                      group * p.panels() / d.groups, (group + 1) * p.panels() / d.groups});
+    shares.work(omp_get_thread_num(), [&](int64_t i) {
+      if (ready) worker.run<kActivation>(p, d.item(p, i));
+    });
   }
   return complete;
 }

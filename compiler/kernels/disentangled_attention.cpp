@@ -8,9 +8,12 @@
 
 #include "position_table.h"
 #include "scratch.h"
+#include "shares.h"
 #include "softmax.h"
 #include "tensor_view.h"
 #include "tile.h"
+
+#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
@@ -159,6 +162,11 @@ bool attend(const Problem<T>& p, const int32_t* bounds, int64_t num_sequences, i
   if (num_tokens > used) std::memset(p.out.at(used, 0), 0, (num_tokens - used) * p.out.token_stride * sizeof(T));
   int64_t longest = 0;
   for (int64_t b = 0; b < num_sequences; ++b) longest = std::max<int64_t>(longest, bounds[b + 1] - bounds[b]);
+  const int64_t threads = omp_get_max_threads();
+  Shares shares(num_sequences * p.heads, threads, [&](int64_t t) {
+    const int64_t end_row = (t + 1) * used / threads;
+    return (std::lower_bound(bounds, bounds + num_sequences, end_row) - bounds) * p.heads;
+  });
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
@@ -166,10 +174,10 @@ bool attend(const Problem<T>& p, const int32_t* bounds, int64_t num_sequences, i
     Buffers buffers;
     const bool ready = buffers.reserve(scratch, p, longest);
     if (!ready) complete = false;
-#pragma omp for schedule(dynamic, 1) collapse(2)
-    for (int64_t b = 0; b < num_sequences; ++b)
-      for (int64_t head = 0; head < p.heads; ++head)
-        if (ready && bounds[b + 1] > bounds[b]) Item<T>(p, bounds[b], bounds[b + 1] - bounds[b], head, buffers).run();
+    shares.work(omp_get_thread_num(), [&](int64_t i) {
+      const int64_t b = i / p.heads, head = i % p.heads;
+      if (ready && bounds[b + 1] > bounds[b]) Item<T>(p, bounds[b], bounds[b + 1] - bounds[b], head, buffers).run();
+    });
   }
   return complete;
 }

@@ -11,6 +11,7 @@
 #include "int8_rows.h"
 #include "int8_tile.h"
 #include "scratch.h"
+#include "shares.h"
 #include "tensor_view.h"
 
 #include <omp.h>
@@ -120,11 +121,19 @@ struct Division {
     const int64_t rows = round_up((p.num_rows + wanted - 1) / wanted, Kernel::kRows);
     return {rows, (p.num_rows + rows - 1) / rows, 1};
   }
+
+  Span span(const Problem& p, int64_t i) const {
+    const int64_t block = i / groups, group = i % groups;
+    return {block * block_rows, std::min(p.num_rows, (block + 1) * block_rows), group * p.panels() / groups,
+            (group + 1) * p.panels() / groups};
+  }
 };
 
 template <class Kernel>
 bool multiply_with(const Problem& p) {
-  const Division d = Division::of<Kernel>(p, omp_get_max_threads());
+  const int64_t threads = omp_get_max_threads();
+  const Division d = Division::of<Kernel>(p, threads);
+  Shares shares = Shares::of_equal_counts(d.blocks * d.groups, threads);
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
@@ -132,15 +141,12 @@ bool multiply_with(const Problem& p) {
     Buffers buffers;
     const bool ready = buffers.reserve(scratch, round_up(d.block_rows, Kernel::kRows), p.rows.padded_depth());
     if (!ready) complete = false;
-#pragma omp for collapse(2) schedule(dynamic, 1)
-    for (int64_t block = 0; block < d.blocks; ++block)
-      for (int64_t group = 0; group < d.groups; ++group) {
-        if (!ready) continue;
-        const Span span{block * d.block_rows, std::min(p.num_rows, (block + 1) * d.block_rows),
-                        group * p.panels() / d.groups, (group + 1) * p.panels() / d.groups};
-        buffers.quantize(p.rows, span.first, span.end);
-        Kernel::multiply(p, buffers, span);
-      }
+    shares.work(omp_get_thread_num(), [&](int64_t i) {
+      if (!ready) return;
+      const Span span = d.span(p, i);
+      buffers.quantize(p.rows, span.first, span.end);
+      Kernel::multiply(p, buffers, span);
+    });
   }
   return complete;
 }

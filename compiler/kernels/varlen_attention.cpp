@@ -7,6 +7,7 @@
 #include "amx_attention.h"
 #include "attention_problem.h"
 #include "scratch.h"
+#include "shares.h"
 #include "tensor_view.h"
 #include "vector_attention.h"
 
@@ -25,11 +26,16 @@ constexpr int64_t kItemsPerThread = 4;
 
 template <class Kernel, class T>
 bool attend(const AttentionProblem<T>& p, const PackedSequences& sequences) {
-  const int64_t used = sequences.num_rows(), wanted_items = kItemsPerThread * omp_get_max_threads();
+  const int64_t used = sequences.num_rows(), threads = omp_get_max_threads(), wanted_items = kItemsPerThread * threads;
   if (p.num_rows > used) std::memset(p.out.at(used, 0), 0, (p.num_rows - used) * p.out.token_stride * sizeof(T));
   const std::vector<AttentionItem> items = sequences.items(p.heads, Kernel::kItemBlock, Kernel::kMaxRows, wanted_items);
-  const int64_t num_items = static_cast<int64_t>(items.size());
-  const int chunk = static_cast<int>(std::clamp<int64_t>(num_items / wanted_items, 1, 8));
+  Shares shares(static_cast<int64_t>(items.size()), threads, [&](int64_t t) {
+    const int64_t end_token = (t + 1) * sequences.num_tokens() / threads;
+    const auto end = std::partition_point(items.begin(), items.end(), [=](const AttentionItem& item) {
+      return item.rows.start + item.first_query < end_token;
+    });
+    return end - items.begin();
+  });
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
@@ -37,9 +43,9 @@ bool attend(const AttentionProblem<T>& p, const PackedSequences& sequences) {
     Kernel kernel(p);
     const bool ready = kernel.reserve(scratch);
     if (!ready) complete = false;
-#pragma omp for schedule(dynamic, chunk)
-    for (int64_t i = 0; i < num_items; ++i)
+    shares.work(omp_get_thread_num(), [&](int64_t i) {
       if (ready) kernel.run(items[i]);
+    });
   }
   return complete;
 }
