@@ -319,5 +319,5 @@ def _make_worker(
         reports,
         position_offset=model.position_offset,
         cpus=model.replica_cpus,
-        team=TeamChoice(model.team),
+        team=None if model.team is None else TeamChoice(model.team),
     )

@@ -36,8 +36,8 @@ from infinity_v3.runtime.model_info import ModelInfo
 from infinity_v3.runtime.outputs import HIDDEN_OUTPUT, MainOutput, has_output, resolve_output
 from infinity_v3.runtime.placement import place
 from infinity_v3.runtime.prompts import PromptTable, resolve_prompts
-from infinity_v3.runtime.timing import PhaseTimer
 from infinity_v3.runtime.team import TeamSizes
+from infinity_v3.runtime.timing import PhaseTimer
 from infinity_v3.runtime.tokenizer import TextTokenizer
 from infinity_v3.runtime.truncation import Truncation
 
@@ -74,7 +74,7 @@ class LoadedModel:
 
     Attributes:
         replica_cpus: see `Placement.cpus`.
-        team: threads of one engine call.
+        team: threads of one engine call; None = as the engine was loaded.
         main_output: engine output that answers the model's main task.
         heads: how that output is read.
         measured_tokens_per_s: throughput of the target as its profile records it, if it does.
@@ -90,7 +90,7 @@ class LoadedModel:
     main_output: str
     heads: Heads
     replica_cpus: tuple[frozenset[int], ...] = (frozenset(),)
-    team: TeamSizes = TeamSizes(whole=1, spared=1)
+    team: TeamSizes | None = None
     measured_tokens_per_s: float | None = None
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float]

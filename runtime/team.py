@@ -16,6 +16,8 @@ TRIAL_CALLS = 32
 """Every so many calls of a size the other team has its turn, as traffic changes."""
 MEMORY = 0.8
 """Weight that the past keeps with each new call."""
+GAIN = 1.1
+"""How many times as fast the whole team must be, as it takes a CPU away from everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class _Record:
             return self._spared_s is None
         self._num_chosen += 1
         is_trial = self._num_chosen % TRIAL_CALLS == 0
-        return (self._spared_s < self._whole_s) is not is_trial
+        return (self._spared_s < GAIN * self._whole_s) is not is_trial
 
     def note(self, token_s: float, *, is_spared: bool) -> None:
         if is_spared:

@@ -311,9 +311,7 @@ class EngineWorker:
         )
         return None
 
-    def _call(
-        self, batch: Batch, outputs: frozenset[str], team: TeamChoice | None
-    ) -> EngineOutput:
+    def _call(self, batch: Batch, outputs: frozenset[str], team: TeamChoice | None) -> EngineOutput:
         if team is None:
             return self._engine.run(batch, outputs)
         num_tokens = batch.num_stored_tokens

@@ -123,6 +123,19 @@ def test_the_smallest_batches_have_the_shapes_they_ask_for(
     assert np.abs(among["hidden"][:-3] - outputs["hidden"]).max() <= 1e-5
 
 
+def test_the_team_of_a_call_can_be_chosen(small: TinyArtifact) -> None:
+    openmp = ctypes.CDLL("libgomp.so.1")
+    batch = make_batch([5, 6, 7], [0, 2, 3], positions=[0, 1, 0])
+    with opened_engine(small.artifact, num_threads=2) as opened:
+        found = {}
+        for num_threads, size in ((1, 1), (None, 2), (2, 2)):
+            output = opened.engine.run(batch, frozenset({"pooled"}), num_threads=num_threads)
+            assert openmp.omp_get_max_threads() == size
+            found[num_threads] = output.tensors["pooled"]
+    for vectors in found.values():
+        np.testing.assert_allclose(vectors, found[1], rtol=0, atol=1e-6)
+
+
 def test_only_what_was_asked_for_is_copied_out(opened: OpenedEngine) -> None:
     batch = make_batch([5, 6, 7], [0, 2, 3], positions=[0, 1, 0])
     assert set(opened.engine.run(batch, frozenset({"pooled"})).tensors) == {"pooled"}

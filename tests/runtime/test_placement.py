@@ -11,6 +11,7 @@ from infinity_v3.artifacts.errors import UsageError
 from infinity_v3.artifacts.profile import TargetProfile
 from infinity_v3.runtime import placement
 from infinity_v3.runtime.placement import Placement, in_order, place, read_cores
+from infinity_v3.runtime.team import TeamSizes
 
 
 def use_cpus(monkeypatch: pytest.MonkeyPatch, *cpus: int) -> None:
@@ -21,11 +22,21 @@ def use_cpus(monkeypatch: pytest.MonkeyPatch, *cpus: int) -> None:
 
 def test_one_replica_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     use_cpus(monkeypatch, 0, 1, 2, 3)
-    assert place(1, None) == Placement(num_threads=4)
+    assert place(1, None) == Placement(num_threads=4, spared_threads=3)
     measured = TargetProfile(num_threads=3)
-    assert place(1, None, measured) == Placement(num_threads=3)
-    assert place(1, 4, measured) == Placement(num_threads=4)
-    assert place(None, None) == Placement(num_threads=4)
+    assert place(1, None, measured) == Placement(num_threads=3, spared_threads=3)
+    assert place(1, 4, measured) == Placement(num_threads=4, spared_threads=3)
+    assert place(None, None) == Placement(num_threads=4, spared_threads=3)
+
+
+def test_one_replica_on_all_cpus_can_spare_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cpus(monkeypatch, 0, 1)
+    assert place(1, 2).team == TeamSizes(whole=2, spared=1)
+    assert place(1, 1).team == TeamSizes(whole=1, spared=1), "one is free anyway"
+    assert place(1, 9).team == TeamSizes(whole=2, spared=1), "more than there are"
+    assert place(2, 1).team == TeamSizes(whole=1, spared=1), "pinned"
+    use_cpus(monkeypatch, 5)
+    assert place(None, None).team == TeamSizes(whole=1, spared=1), "none to spare"
 
 
 def test_replicas_share_the_cpus_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +55,9 @@ def test_what_was_measured_is_taken_for_what_is_open(monkeypatch: pytest.MonkeyP
     assert place(None, None, measured) == Placement(num_threads=1, cpus=own)
     assert place(3, None, measured) == Placement(num_threads=1, cpus=own)
     # Threads of one among three say nothing of one alone, nor of one of two.
-    assert place(1, None, measured) == Placement(num_threads=4)
+    assert place(1, None, measured).num_threads == 4
     assert place(2, None, measured).num_threads == 2
-    assert place(None, 2, measured) == Placement(num_threads=2)
+    assert place(None, 2, measured) == Placement(num_threads=2, spared_threads=2)
 
 
 def test_what_was_measured_on_more_cpus_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +67,7 @@ def test_what_was_measured_on_more_cpus_gives_way(monkeypatch: pytest.MonkeyPatc
     assert (found.num_replicas, found.num_threads) == (1, 4)
     assert [note for note in found.notes if "the 4 of 8 threads" in note and "4 CPUs" in note]
     assert place(4, None, measured).num_threads == 1
-    assert place(1, 2, measured) == Placement(num_threads=2)
+    assert place(1, 2, measured) == Placement(num_threads=2, spared_threads=2)
 
 
 def test_more_threads_than_cpus_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

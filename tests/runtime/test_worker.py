@@ -14,6 +14,7 @@ import pytest
 from fake_engine import FakeEngine, hidden, pooled
 from infinity_v3.runtime.batch import EncodedText
 from infinity_v3.runtime.batcher import Batcher, BatchLimits
+from infinity_v3.runtime.team import TeamChoice, TeamSizes
 from infinity_v3.runtime.work import ItemFailure, Readout, RowForm, WorkItem, WorkOrder
 from infinity_v3.runtime.worker import (
     MAX_FAILED_BATCHES,
@@ -31,7 +32,11 @@ class Bench:
     """One worker on a fake engine, with its reports in queues."""
 
     def __init__(
-        self, *inputs: str, num_replicas: int = 1, cpus: Sequence[frozenset[int]] | None = None
+        self,
+        *inputs: str,
+        num_replicas: int = 1,
+        cpus: Sequence[frozenset[int]] | None = None,
+        team: TeamChoice | None = None,
     ) -> None:
         self.engine = FakeEngine(inputs=("input_ids", *inputs))
         self.engine.max_running = num_replicas
@@ -45,6 +50,7 @@ class Bench:
             reports,
             position_offset=0,
             cpus=cpus or (frozenset(),) * num_replicas,
+            team=team,
         )
 
     def outcome(self) -> BatchOutcome:
@@ -352,6 +358,35 @@ def test_a_replica_that_dies_is_told_and_the_last_one_closes_the_engine(
     assert states == [False, True]
     assert bench.worker.is_down
     assert seen == [KeyError]
+
+
+def compute_for(seconds: float) -> None:
+    """Use that much CPU time of the calling thread."""
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        pass
+
+
+def test_a_team_is_smaller_while_the_submitting_thread_computes() -> None:
+    sizes = TeamSizes(whole=4, spared=3)
+    with running(Bench(team=TeamChoice(sizes))) as bench:
+        computed_now(bench, 5)
+        bench.run(1)
+        bench.run(2)
+        assert bench.engine.team_sizes == [None, 4, 4], "nothing ran beside the calls"
+        for _ in range(2):
+            start_batches(bench, 3)
+            compute_for(0.02)
+            bench.engine.gate.set()
+            bench.outcome()
+        assert bench.engine.team_sizes[3:] == [4, 3]
+
+
+def test_replicas_do_not_choose_their_teams() -> None:
+    team = TeamChoice(TeamSizes(whole=4, spared=3))
+    with running(Bench(num_replicas=2, team=team)) as bench:
+        bench.run(1)
+        assert bench.engine.team_sizes == [None]
 
 
 def test_replicas_stay_on_their_cpus() -> None:
