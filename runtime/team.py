@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 IDLE_SHARE = 0.05
 """Up to this share of the calls' time the event loop is no reason to try a smaller team."""
-TRIAL_CALLS = 32
+TRIAL_CALLS = 128
 """Every so many calls of a size the other team has its turn, as traffic changes."""
 MEMORY = 0.8
 """Weight that the past keeps with each new call."""

@@ -117,7 +117,10 @@ class Metrics:
 
     def activity(self, model: str) -> Activity:
         """What that model, under its public name, did lately."""
-        return self._activities.setdefault(model, Activity())
+        found = self._activities.get(model)
+        if found is None:
+            found = self._activities[model] = Activity()
+        return found
 
     def rejections(self, model: str) -> Mapping[str, int]:
         """Requests refused so far by reason; reasons that never occurred are left out."""

@@ -1,6 +1,6 @@
 // Linear layers by products of bfloat16 numbers: multiplied and finished in one pass.
 //
-// Owns `infinity::bf16_linear`. Work is divided into blocks of rows and, where there are few blocks, of
+// Owns `infinity::bf16_linear`. Work is divided into blocks of rows and, where there are few rows, of
 // columns. A sum runs over a whole row in one order, so that numbers do not depend on how work is
 // divided.
 
@@ -24,7 +24,7 @@ using namespace infinity;
 constexpr int64_t kBlockBytes = 768 * 1024;  // of rows: they stay in the second-level cache
 constexpr int64_t kMaxBlockRows = 256;
 constexpr int64_t kItemsPerThread = 2;
-constexpr int64_t kRowsPerThread = 40;
+constexpr int64_t kRowsPerThread = 40;  // from so many on, each thread has rows of its own
 
 struct Problem {
   SourceRows rows;

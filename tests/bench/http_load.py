@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import uvloop
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
@@ -52,7 +54,7 @@ def drive(base_url: str, requests: Sequence[bytes], *, clients: int, seconds: fl
     Raises:
         SystemExit: a reply that is no 200, or has no content length.
     """
-    return asyncio.run(_drive(base_url, requests, clients, seconds))
+    return uvloop.run(_drive(base_url, requests, clients, seconds))
 
 
 def offer(base_url: str, requests: Sequence[bytes], *, rate_per_s: float, seconds: float) -> Load:
@@ -63,7 +65,7 @@ def offer(base_url: str, requests: Sequence[bytes], *, rate_per_s: float, second
     Raises:
         SystemExit: a reply that is no 200, or has no content length.
     """
-    return asyncio.run(_offer(base_url, requests, rate_per_s, seconds))
+    return uvloop.run(_offer(base_url, requests, rate_per_s, seconds))
 
 
 async def _offer(
