@@ -120,7 +120,7 @@ class EngineWorker:
         self._reports = reports
         self._position_offset = position_offset
         self._team = team if len(cpus) == 1 else None
-        self._submitter_clock = time.CLOCK_MONOTONIC
+        self._submitter_clock = time.CLOCK_THREAD_CPUTIME_ID  # that thread's own, from the start on
         self._can_fold = _can_fold(engine.graph)
         self._wakeup = threading.Condition(threading.Lock())
         self._is_stopping = False
