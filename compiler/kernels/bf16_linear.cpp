@@ -51,33 +51,18 @@ struct Problem {
   }
 };
 
-struct Item {
-  int64_t first_row, end_row, first_panel, end_panel;
-};
-
-// How rows and columns are divided.
-struct Division {
-  int64_t block_rows, blocks, groups;
-
-  static Division of(const Problem& p, int64_t threads) {
-    const int64_t most = std::clamp<int64_t>(kBlockBytes / (2 * p.depth) / 32 * 32, 32, kMaxBlockRows);
-    int64_t blocks = (p.num_rows + most - 1) / most;
-    if (p.num_rows >= kRowsPerThread * threads) blocks = round_up(blocks, threads);
-    const int64_t rows = round_up((p.num_rows + blocks - 1) / blocks, 16);
-    blocks = (p.num_rows + rows - 1) / rows;
-    const int64_t groups = blocks >= threads ? 1 : (kItemsPerThread * threads + blocks - 1) / blocks;
-    return {rows, blocks, std::min(groups, p.panels())};
-  }
-
-  Item item(const Problem& p, int64_t i) const {
-    const int64_t block = i / groups, group = i % groups;
-    return {block * block_rows, std::min(p.num_rows, (block + 1) * block_rows), group * p.panels() / groups,
-            (group + 1) * p.panels() / groups};
-  }
-};
+Grid divide(const Problem& p, int64_t threads) {
+  const int64_t most = std::clamp<int64_t>(kBlockBytes / (2 * p.depth) / 32 * 32, 32, kMaxBlockRows);
+  int64_t blocks = (p.num_rows + most - 1) / most;
+  if (p.num_rows >= kRowsPerThread * threads) blocks = round_up(blocks, threads);
+  const int64_t rows = round_up((p.num_rows + blocks - 1) / blocks, 16);
+  blocks = (p.num_rows + rows - 1) / rows;
+  const int64_t groups = blocks >= threads ? 1 : (kItemsPerThread * threads + blocks - 1) / blocks;
+  return {p.num_rows, p.panels(), rows, blocks, std::min(groups, p.panels())};
+}
 
 template <Activation kActivation>
-void run_on_vectors(const Problem& p, const Item& item) {
+void run_on_vectors(const Problem& p, const Part& item) {
   const int64_t num_rows = item.end_row - item.first_row, tiles = (num_rows + kTileRows - 1) / kTileRows;
   for (int64_t panel = item.first_panel; panel < item.end_panel; panel += 2) {
     const int64_t panels = std::min<int64_t>(2, item.end_panel - panel);
@@ -127,7 +112,7 @@ void copy_rows(const Problem& p, int64_t first, int64_t end, BFloat16* out) {
 }
 
 template <Activation kActivation>
-void run_on_matrix(const Problem& p, const Item& item, const MatrixBuffers& b) {
+void run_on_matrix(const Problem& p, const Part& item, const MatrixBuffers& b) {
   const TileConfig config = TileConfig::full();
   const Tiles tiles(config);
   const int64_t depth = p.padded_depth(), blocks = depth / kDepthBlock;
@@ -162,20 +147,20 @@ void run_on_matrix(const Problem& p, const Item& item, const MatrixBuffers& b) {
 struct Worker {
 #if defined(__AMX_BF16__)
   MatrixBuffers buffers;
-  bool reserve(Scratch& scratch, const Division& d, const Problem& p) {
-    return !may_use_tiles() || buffers.reserve(scratch, d.block_rows, p.padded_depth());
+  bool reserve(Scratch& scratch, const Grid& grid, const Problem& p) {
+    return !may_use_tiles() || buffers.reserve(scratch, grid.block_rows, p.padded_depth());
   }
   template <Activation kActivation>
-  void run(const Problem& p, const Item& item) const {
+  void run(const Problem& p, const Part& item) const {
     if (may_use_tiles())
       run_on_matrix<kActivation>(p, item, buffers);
     else
       run_on_vectors<kActivation>(p, item);
   }
 #else
-  bool reserve(Scratch&, const Division&, const Problem&) { return true; }
+  bool reserve(Scratch&, const Grid&, const Problem&) { return true; }
   template <Activation kActivation>
-  void run(const Problem& p, const Item& item) const {
+  void run(const Problem& p, const Part& item) const {
     run_on_vectors<kActivation>(p, item);
   }
 #endif
@@ -185,17 +170,17 @@ template <Activation kActivation>
 bool multiply_all(const Problem& p) {
   if (p.num_rows == 0) return true;
   const int64_t threads = omp_get_max_threads();
-  const Division d = Division::of(p, threads);
-  Shares shares = Shares::of_equal_counts(d.blocks * d.groups, threads);
+  const Grid grid = divide(p, threads);
+  Shares shares = Shares::of_equal_counts(grid.items(), threads);
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
     thread_local Scratch scratch;
     Worker worker;
-    const bool ready = worker.reserve(scratch, d, p);
+    const bool ready = worker.reserve(scratch, grid, p);
     if (!ready) complete = false;
     shares.work(omp_get_thread_num(), [&](int64_t i) {
-      if (ready) worker.run<kActivation>(p, d.item(p, i));
+      if (ready) worker.run<kActivation>(p, grid.part(i));
     });
   }
   return complete;

@@ -65,10 +65,7 @@ struct Buffers {
   }
 };
 
-// The kernels: each multiplies the quantized rows [first, end) with the panels of a span.
-struct Span {
-  int64_t first, end, first_panel, end_panel;
-};
+// The kernels: each multiplies the quantized rows of a part with its panels.
 
 // Out of registers, with VNNI.
 struct ByRegisters {
@@ -76,15 +73,15 @@ struct ByRegisters {
   static constexpr int64_t kFewRows = 2 * kTileRows;
   static constexpr int64_t kMaxBlockRows = 192;
 
-  static void multiply(const Problem& p, const Buffers& b, const Span& span) {
+  static void multiply(const Problem& p, const Buffers& b, const Part& part) {
     const int64_t stride = p.rows.padded_depth();
-    for (int64_t panel = span.first_panel; panel < span.end_panel; ++panel) {
+    for (int64_t panel = part.first_panel; panel < part.end_panel; ++panel) {
       const int64_t column = panel * kPanel, columns = std::min(kPanel, p.num_columns - column);
-      for (int64_t row = span.first; row < span.end; row += kTileRows) {
-        const int64_t place = row - span.first;
+      for (int64_t row = part.first_row; row < part.end_row; row += kTileRows) {
+        const int64_t place = row - part.first_row;
         const Tile tile{b.rows + place * stride, stride, p.depth(), p.panel(panel), b.scales + place, p.columns.from(column),
                         p.activation, p.out + row * p.num_columns + column, p.num_columns, columns};
-        run_tile(tile, std::min<int64_t>(kTileRows, span.end - row));
+        run_tile(tile, std::min<int64_t>(kTileRows, part.end_row - row));
       }
     }
   }
@@ -97,55 +94,44 @@ struct ByMatrix {
   static constexpr int64_t kFewRows = 2 * kMatrixRows;
   static constexpr int64_t kMaxBlockRows = 512;
 
-  static void multiply(const Problem& p, const Buffers& b, const Span& span) {
+  static void multiply(const Problem& p, const Buffers& b, const Part& part) {
     const Tiles tiles(TileConfig::full());
-    const bool is_streamed = span.end - span.first <= kRows;
-    MatrixPanels panels({b.rows, p.rows.padded_depth(), p.depth(), b.scales, span.end - span.first, p.weights, p.columns,
-                         p.out + span.first * p.num_columns, p.num_columns, span.first_panel, span.end_panel, is_streamed,
+    const bool is_streamed = part.end_row - part.first_row <= kRows;
+    MatrixPanels panels({b.rows, p.rows.padded_depth(), p.depth(), b.scales, part.end_row - part.first_row, p.weights, p.columns,
+                         p.out + part.first_row * p.num_columns, p.num_columns, part.first_panel, part.end_panel, is_streamed,
                          b.matrix});
     with_activation(p.activation, [&](auto activation) { panels.run<decltype(activation)::value>(); });
   }
 };
 #endif
 
-// How rows and columns are divided.
-struct Division {
-  int64_t block_rows, blocks, groups;
-
-  template <class Kernel>
-  static Division of(const Problem& p, int64_t threads) {
-    if (p.num_rows < Kernel::kFewRows * threads)
-      return {p.num_rows, 1, std::clamp<int64_t>(2 * threads, 1, p.panels())};
-    const int64_t most = std::clamp<int64_t>(kBlockBytes / p.depth(), Kernel::kRows, Kernel::kMaxBlockRows);
-    const int64_t wanted = round_up((p.num_rows + most - 1) / most, threads);
-    const int64_t rows = round_up((p.num_rows + wanted - 1) / wanted, Kernel::kRows);
-    return {rows, (p.num_rows + rows - 1) / rows, 1};
-  }
-
-  Span span(const Problem& p, int64_t i) const {
-    const int64_t block = i / groups, group = i % groups;
-    return {block * block_rows, std::min(p.num_rows, (block + 1) * block_rows), group * p.panels() / groups,
-            (group + 1) * p.panels() / groups};
-  }
-};
+template <class Kernel>
+Grid divide(const Problem& p, int64_t threads) {
+  if (p.num_rows < Kernel::kFewRows * threads)
+    return {p.num_rows, p.panels(), p.num_rows, 1, std::clamp<int64_t>(2 * threads, 1, p.panels())};
+  const int64_t most = std::clamp<int64_t>(kBlockBytes / p.depth(), Kernel::kRows, Kernel::kMaxBlockRows);
+  const int64_t wanted = round_up((p.num_rows + most - 1) / most, threads);
+  const int64_t rows = round_up((p.num_rows + wanted - 1) / wanted, Kernel::kRows);
+  return {p.num_rows, p.panels(), rows, (p.num_rows + rows - 1) / rows, 1};
+}
 
 template <class Kernel>
 bool multiply_with(const Problem& p) {
   const int64_t threads = omp_get_max_threads();
-  const Division d = Division::of<Kernel>(p, threads);
-  Shares shares = Shares::of_equal_counts(d.blocks * d.groups, threads);
+  const Grid grid = divide<Kernel>(p, threads);
+  Shares shares = Shares::of_equal_counts(grid.items(), threads);
   std::atomic<bool> complete{true};
 #pragma omp parallel
   {
     thread_local Scratch scratch;
     Buffers buffers;
-    const bool ready = buffers.reserve(scratch, round_up(d.block_rows, Kernel::kRows), p.rows.padded_depth());
+    const bool ready = buffers.reserve(scratch, round_up(grid.block_rows, Kernel::kRows), p.rows.padded_depth());
     if (!ready) complete = false;
     shares.work(omp_get_thread_num(), [&](int64_t i) {
       if (!ready) return;
-      const Span span = d.span(p, i);
-      buffers.quantize(p.rows, span.first, span.end);
-      Kernel::multiply(p, buffers, span);
+      const Part part = grid.part(i);
+      buffers.quantize(p.rows, part.first_row, part.end_row);
+      Kernel::multiply(p, buffers, part);
     });
   }
   return complete;

@@ -1,6 +1,7 @@
-// How the work of an operator is divided among the threads of a team.
+// How the work of an operator is divided: into items, and among the threads of a team.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -46,6 +47,25 @@ class Shares {
     int64_t end = 0;
   };
   std::vector<Share> shares_;
+};
+
+// Some rows times some panels of columns.
+struct Part {
+  int64_t first_row, end_row, first_panel, end_panel;
+};
+
+// Rows in blocks times panels of columns in groups: an item is one block times one group.
+struct Grid {
+  int64_t num_rows, panels;
+  int64_t block_rows, blocks, groups;
+
+  int64_t items() const { return blocks * groups; }
+
+  Part part(int64_t item) const {
+    const int64_t block = item / groups, group = item % groups;
+    return {block * block_rows, std::min(num_rows, (block + 1) * block_rows), group * panels / groups,
+            (group + 1) * panels / groups};
+  }
 };
 
 }  // namespace infinity
