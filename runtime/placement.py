@@ -20,7 +20,8 @@ class Placement:
     Attributes:
         num_threads: of one replica.
         cpus: of each replica, disjoint; a single replica has none of its own and is not pinned.
-        spared_threads: of a call that leaves a CPU to the event loop; None = `num_threads`.
+        spared_threads: of a call that leaves a CPU to the event loop; None = it has one anyway, or
+            no call could do with less.
         notes: one sentence for what was measured and does not fit this host.
     """
 
@@ -34,8 +35,11 @@ class Placement:
         return len(self.cpus)
 
     @property
-    def team(self) -> TeamSizes:
-        return TeamSizes(whole=self.num_threads, spared=self.spared_threads or self.num_threads)
+    def team(self) -> TeamSizes | None:
+        """What engine calls can choose from; None = there is no choice."""
+        if self.spared_threads is None:
+            return None
+        return TeamSizes(whole=self.num_threads, spared=self.spared_threads)
 
 
 _UNMEASURED = TargetProfile()
@@ -74,8 +78,7 @@ def place(
 
 
 def _single(threads: int, num_cpus: int, notes: tuple[str, ...]) -> Placement:
-    leaves_none = threads == num_cpus and threads > 1
-    spared = threads - 1 if leaves_none else threads
+    spared = threads - 1 if threads == num_cpus and threads > 1 else None
     return Placement(num_threads=threads, spared_threads=spared, notes=notes)
 
 

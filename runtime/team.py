@@ -26,7 +26,7 @@ class TeamSizes:
 
     Attributes:
         whole: while nothing else computes.
-        spared: at most `whole`; one less where the event loop would have no CPU of its own.
+        spared: one less, so that the event loop has a CPU of its own.
     """
 
     whole: int
@@ -44,11 +44,10 @@ class TeamChoice:
 
     def choose(self, num_tokens: int) -> int:
         """Threads of the next call, of so many tokens."""
-        sizes = self._sizes
-        if sizes.spared == sizes.whole or self._busy_s <= IDLE_SHARE * self._call_s:
-            return sizes.whole
+        if self._busy_s <= IDLE_SHARE * self._call_s:
+            return self._sizes.whole
         record = self._records.setdefault(num_tokens.bit_length(), _Record())
-        return sizes.spared if record.next_is_spared() else sizes.whole
+        return self._sizes.spared if record.next_is_spared() else self._sizes.whole
 
     def note(self, num_threads: int, num_tokens: int, *, call_s: float, busy_s: float) -> None:
         """Learn from a call.

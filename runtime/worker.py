@@ -102,7 +102,8 @@ class EngineWorker:
 
     Args:
         cpus: of each replica; an empty set = any.
-        team: chooses the threads of a single replica's calls; None = as the engine was loaded.
+        team: chooses the threads of each call, of a single replica only; None = as the engine was
+            loaded.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class EngineWorker:
         self._batcher = batcher
         self._reports = reports
         self._position_offset = position_offset
-        self._team = team if len(cpus) == 1 else None
+        self._team = team
         self._submitter_clock = time.CLOCK_THREAD_CPUTIME_ID  # that thread's own, from the start on
         self._can_fold = _can_fold(engine.graph)
         self._wakeup = threading.Condition(threading.Lock())

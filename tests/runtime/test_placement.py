@@ -24,7 +24,7 @@ def test_one_replica_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     use_cpus(monkeypatch, 0, 1, 2, 3)
     assert place(1, None) == Placement(num_threads=4, spared_threads=3)
     measured = TargetProfile(num_threads=3)
-    assert place(1, None, measured) == Placement(num_threads=3, spared_threads=3)
+    assert place(1, None, measured) == Placement(num_threads=3)
     assert place(1, 4, measured) == Placement(num_threads=4, spared_threads=3)
     assert place(None, None) == Placement(num_threads=4, spared_threads=3)
 
@@ -32,11 +32,11 @@ def test_one_replica_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_replica_on_all_cpus_can_spare_one(monkeypatch: pytest.MonkeyPatch) -> None:
     use_cpus(monkeypatch, 0, 1)
     assert place(1, 2).team == TeamSizes(whole=2, spared=1)
-    assert place(1, 1).team == TeamSizes(whole=1, spared=1), "one is free anyway"
+    assert place(1, 1).team is None, "one is free anyway"
     assert place(1, 9).team == TeamSizes(whole=2, spared=1), "more than there are"
-    assert place(2, 1).team == TeamSizes(whole=1, spared=1), "pinned"
+    assert place(2, 1).team is None, "pinned"
     use_cpus(monkeypatch, 5)
-    assert place(None, None).team == TeamSizes(whole=1, spared=1), "none to spare"
+    assert place(None, None).team is None, "none to spare"
 
 
 def test_replicas_share_the_cpus_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_what_was_measured_is_taken_for_what_is_open(monkeypatch: pytest.MonkeyP
     # Threads of one among three say nothing of one alone, nor of one of two.
     assert place(1, None, measured).num_threads == 4
     assert place(2, None, measured).num_threads == 2
-    assert place(None, 2, measured) == Placement(num_threads=2, spared_threads=2)
+    assert place(None, 2, measured) == Placement(num_threads=2)
 
 
 def test_what_was_measured_on_more_cpus_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_what_was_measured_on_more_cpus_gives_way(monkeypatch: pytest.MonkeyPatc
     assert (found.num_replicas, found.num_threads) == (1, 4)
     assert [note for note in found.notes if "the 4 of 8 threads" in note and "4 CPUs" in note]
     assert place(4, None, measured).num_threads == 1
-    assert place(1, 2, measured) == Placement(num_threads=2, spared_threads=2)
+    assert place(1, 2, measured) == Placement(num_threads=2)
 
 
 def test_more_threads_than_cpus_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,10 +87,3 @@ def test_the_team_is_always_one_of_the_two(times: list[tuple[float, float]], tok
         size = choice.choose(tokens)
         assert size in (SIZES.whole, SIZES.spared)
         choice.note(size, tokens, call_s=call_s, busy_s=busy_s)
-
-
-def test_who_has_none_to_spare_never_gives_one_up() -> None:
-    choice = TeamChoice(TeamSizes(whole=1, spared=1))
-    for _ in range(100):
-        assert choice.choose(TOKENS) == 1
-        choice.note(1, TOKENS, call_s=1.0, busy_s=1.0)

@@ -382,13 +382,6 @@ def test_a_team_is_smaller_while_the_submitting_thread_computes() -> None:
         assert bench.engine.team_sizes[3:] == [4, 3]
 
 
-def test_replicas_do_not_choose_their_teams() -> None:
-    team = TeamChoice(TeamSizes(whole=4, spared=3))
-    with running(Bench(num_replicas=2, team=team)) as bench:
-        bench.run(1)
-        assert bench.engine.team_sizes == [None]
-
-
 def test_replicas_stay_on_their_cpus() -> None:
     available = os.sched_getaffinity(0)
     own = [frozenset({min(available)}), frozenset({max(available)})]
