@@ -16,11 +16,12 @@ from infinity_v3.compiler.cpu_targets import CpuTarget
 from infinity_v3.compiler.scratch import TEMPORARY, scratch_folder
 from infinity_v3.compiler.toolchain import find_cxx
 
-KERNEL_ABI = "5"
+KERNEL_ABI = "6"
 """Raised when the operators' signatures or their meaning change."""
 
 _SOURCES = (
     "bf16_linear.cpp",
+    "bf16_mlp.cpp",
     "disentangled_attention.cpp",
     "embedding_norm.cpp",
     "grouped_mm.cpp",
@@ -38,6 +39,7 @@ _HEADERS = (
     "amx_softmax.h",
     "attention_problem.h",
     "bf16_epilogue.h",
+    "bf16_layer.h",
     "bf16_matrix.h",
     "bf16_tile.h",
     "gelu_table.h",

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from infinity_v3.compiler.attention_reference import attention_reference, disentangled_reference
-from infinity_v3.compiler.bf16.reference import bf16_linear_reference
+from infinity_v3.compiler.bf16.reference import bf16_linear_reference, bf16_mlp_reference
+from infinity_v3.compiler.bf16.weights import PANEL as BF16_PANEL
 from infinity_v3.compiler.bf16.weights import packed_size
 from infinity_v3.compiler.grouped_mm_reference import grouped_mm_reference
 from infinity_v3.compiler.int8.reference import int8_linear_reference
@@ -22,6 +23,7 @@ from infinity_v3.compiler.pooling_reference import POOL_MODES, pool_reference, s
 __all__ = [
     "ATTENTION",
     "BF16_LINEAR",
+    "BF16_MLP",
     "DISENTANGLED",
     "EMBEDDING_NORM",
     "GROUPED_MM",
@@ -32,6 +34,7 @@ __all__ = [
     "SPLADE",
     "attention_reference",
     "bf16_linear_reference",
+    "bf16_mlp_reference",
     "define_operators",
     "disentangled_reference",
     "embedding_norm_reference",
@@ -45,6 +48,7 @@ __all__ = [
 
 ATTENTION = "varlen_attention"
 BF16_LINEAR = "bf16_linear"
+BF16_MLP = "bf16_mlp"
 DISENTANGLED = "disentangled_attention"
 EMBEDDING_NORM = "embedding_norm"
 GROUPED_MM = "grouped_mm"
@@ -121,6 +125,15 @@ def _operators() -> dict[str, _Operator]:
             " AtenTensorHandle* bias, AtenTensorHandle* residual, int64_t activation",
             fake=_fake_bf16_linear,
             reference=bf16_linear_reference,
+        ),
+        BF16_MLP: _Operator(
+            schema="(Tensor x, Tensor up, int hidden, Tensor? up_bias, int activation, Tensor down,"
+            " int columns, Tensor? down_bias, Tensor? residual) -> Tensor",
+            shim="AtenTensorHandle x, AtenTensorHandle up, int64_t hidden,"
+            " AtenTensorHandle* up_bias, int64_t activation, AtenTensorHandle down,"
+            " int64_t columns, AtenTensorHandle* down_bias, AtenTensorHandle* residual",
+            fake=_fake_bf16_mlp,
+            reference=bf16_mlp_reference,
         ),
         DISENTANGLED: _Operator(
             schema="(Tensor q, Tensor k, Tensor v, Tensor? pos_key, Tensor? pos_query,"
@@ -225,6 +238,23 @@ def _fake_bf16_linear(
             f"an even number, and {columns} columns, found {weights.shape[0]}"
         )
     return x.new_empty(x.shape[0], columns)
+
+
+def _fake_bf16_mlp(  # noqa: PLR0913 - the operator's schema
+    x: Tensor,
+    up: Tensor,
+    hidden: int,
+    up_bias: Tensor | None,
+    activation: int,
+    down: Tensor,
+    columns: int,
+    down_bias: Tensor | None,
+    residual: Tensor | None,
+) -> Tensor:
+    if hidden % BF16_PANEL:
+        raise ValueError(f"hidden: expected a multiple of {BF16_PANEL}, found {hidden}")
+    between = _fake_bf16_linear(x, up, hidden, up_bias, None, activation)
+    return _fake_bf16_linear(between, down, columns, down_bias, residual, 0)
 
 
 def _fake_disentangled(  # noqa: PLR0913 - the operator's schema

@@ -26,6 +26,7 @@ from torch.fx import Node
 from torch.utils.cpp_extension import include_paths
 
 from infinity_v3.artifacts.errors import RunFailedError, UsageError
+from infinity_v3.compiler.backends.aligned_constants import aligned_constants_flags
 from infinity_v3.compiler.backends.lean_headers import lean_header_flags
 from infinity_v3.compiler.cpu_targets import BuildFlags, CpuTarget
 from infinity_v3.compiler.disk_full import is_disk_full
@@ -88,7 +89,7 @@ def build_cpu_engine(
     options = _options(target, kernel, share_weights=share_weights)
     with (
         # Outermost: what it cleans up must not be written any more.
-        _header_cache(kernel.path.parent.parent / "headers"),
+        _header_cache(_header_folder(kernel)),
         scratch_folder(folder / "scratch") as scratch,
         _environment(kernel, scratch),
         _vector_isa(target.flags),
@@ -132,12 +133,18 @@ def _options(target: CpuTarget, kernel: KernelLibrary, *, share_weights: bool) -
                 _REPRODUCIBLE,
                 _NO_EXECUTABLE_STACK,
                 lean_header_flags(include_paths()),
+                aligned_constants_flags(include_paths(), _header_folder(kernel) / "aligned"),
             ]
         ),
         "aot_inductor.enable_line_tables": False,
         # The host's flags were checked before; the probe compiles dozens of programs.
         "cpp.vec_isa_ok": True,
     }
+
+
+def _header_folder(kernel: KernelLibrary) -> Path:
+    """Beside the kernel libraries, what the compiler needs again in the next build."""
+    return kernel.path.parent.parent / "headers"
 
 
 def _flags(target: CpuTarget, options: dict[str, Any]) -> tuple[str, ...]:

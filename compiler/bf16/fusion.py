@@ -1,7 +1,8 @@
 """Puts our bfloat16 linear operator in place of the linear layers of an exported program.
 
 Layers of one input, such as those for queries, keys and values, are one product. The function
-behind a layer and what is added to it go into the product. Knows nothing of models.
+behind a layer and what is added to it go into the product, and two products that only follow one
+another are one operator. Knows nothing of models.
 """
 
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from torch.fx import Node
 
 from infinity_v3.compiler.activation_fusion import fuse_activation
 from infinity_v3.compiler.activations import Activation
-from infinity_v3.compiler.bf16.weights import pack_weights
-from infinity_v3.compiler.operators import BF16_LINEAR, define_operators
+from infinity_v3.compiler.bf16.weights import PANEL, pack_weights
+from infinity_v3.compiler.operators import BF16_LINEAR, BF16_MLP, define_operators
 from infinity_v3.compiler.program_editor import (
     ProgramEditor,
     added_tensors,
@@ -66,6 +67,7 @@ def pack_linears(program: ExportedProgram) -> int:
         for product in [_replace(editor, group, packed) for group in groups.values()]:
             fuse_activation(product, _ACTIVATION)
             _fuse_residual(editor, product)
+        _join_pairs(editor)
     return len(layers)
 
 
@@ -181,3 +183,43 @@ def _other_operand(adder: Node, product: Node) -> Node | None:
         return None
     other = operands[1] if operands[0] is product else operands[0]
     return other if other.meta["val"].stride(-1) == 1 else None
+
+
+def _join_pairs(editor: ProgramEditor) -> None:
+    """Let two products be one operator where only the second one reads what the first one gives."""
+    operators = define_operators()
+    for down in [node for node in editor.graph.nodes if node.target is operators[BF16_LINEAR]]:
+        chain = _chain_of(down)
+        up = chain[-1]
+        is_pair = up.target is operators[BF16_LINEAR] and all(only_user(node) for node in chain)
+        if not is_pair or not _may_stay_within(up, chain[0]):
+            continue
+        x, weights, hidden, bias, _, activation = up.args
+        _, *layer, residual, _ = down.args
+        with editor.graph.inserting_before(down):
+            joint = editor.call(
+                operators[BF16_MLP], x, weights, hidden, bias, activation, *layer, residual
+            )
+        down.replace_all_uses_with(joint)
+        for node in (down, *chain):
+            editor.graph.erase_node(node)
+
+
+def _chain_of(product: Node) -> list[Node]:
+    """What gives a product its rows, back to the first node that does more than reshape them."""
+    nodes = []
+    node = product.args[0]
+    while True:
+        assert isinstance(node, Node), "tensors are nodes; this is a bug"
+        nodes.append(node)
+        if not keeps_numbers(node):
+            return nodes
+        node = node.args[0]
+
+
+def _may_stay_within(up: Node, rows: Node) -> bool:
+    """Whether a product is read row by row, fills whole panels, and has nothing added to it."""
+    columns = up.args[_COLUMNS]
+    assert isinstance(columns, int), "a whole number in the schema; this is a bug"
+    is_same = bool(rows.meta["val"].shape[-1] == columns)
+    return is_same and columns % PANEL == 0 and up.args[_RESIDUAL] is None

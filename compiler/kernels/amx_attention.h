@@ -1,9 +1,10 @@
 // Attention by products of tiles, for bfloat16 on CPUs with a matrix unit.
 //
-// Scores of 16 queries and up to 512 keys stay in the nearest cache until they have become weights,
-// in place. A short text's heads go through each step together, so that one's waits are another's
-// work. Chunks of 32 keys start at multiples of 32 and blocks of keys at multiples of their size, so
-// that a text's numbers do not depend on how work is divided.
+// Scores of 16 queries and up to 256 keys stay in the nearest cache, with these keys and their values,
+// until they have become weights, in place, and been used. A short text's heads go through each step
+// together, so that one's waits are another's work. Chunks of 32 keys start at multiples of 32 and
+// blocks of keys at multiples of their size, so that a text's numbers do not depend on how work is
+// divided.
 #pragma once
 
 #if defined(__AMX_BF16__)
@@ -19,14 +20,15 @@
 namespace infinity {
 
 class TileAttention {
-  static constexpr int64_t kQueryBlock = 2 * kMatrixRows;
+  static constexpr int64_t kQueryBlock = kMatrixRows;
   static constexpr int64_t kKeyBlock = 256;
-  static constexpr int64_t kMaxTogether = 8;  // blocks of queries that go through each step together
+  static constexpr int64_t kMaxTogether = 8;  // blocks of queries that go through each step together,
+  static constexpr int64_t kScoresTogether = kQueryBlock * (kKeyBlock / 2 + kLanes);  // and their scores
   static constexpr int64_t kRowGap = kLanes;  // an odd number of cache lines per row: they fall into different sets
 
  public:
   using Problem = AttentionProblem<BFloat16>;
-  static constexpr int64_t kItemBlock = kQueryBlock;
+  static constexpr int64_t kItemBlock = kTileDepth;  // of rows, as keys are packed
   static constexpr int64_t kMaxRows = 512;  // of an item
 
   explicit TileAttention(const Problem& problem)
@@ -74,8 +76,7 @@ class TileAttention {
 
     int64_t columns() const { return round_up(num_keys, kLanes); }
     int64_t row() const { return round_up(num_keys, kTileDepth) + kRowGap; }
-    // Rows of whole tiles.
-    int64_t tile_rows() const { return round_up(rows, kMatrixRows); }
+    __mmask16 last_keys() const { return first_lanes(num_keys - (columns() - kLanes)); }  // of the last vector
   };
 
   // Start of the first block of keys that a query sees.
@@ -101,8 +102,8 @@ class TileAttention {
       for (int64_t query = item.first_query; query < item.end_query; query += kQueryBlock) {
         Block block = block_of(item, head, query, k0, k1, slot);
         if (block.num_keys <= 0) continue;
-        const int64_t size = block.tile_rows() * block.row();
-        if (count == kMaxTogether || used + size > kQueryBlock * (kKeyBlock + kRowGap)) {
+        const int64_t size = kQueryBlock * block.row();
+        if (count == kMaxTogether || (count > 0 && used + size > kScoresTogether)) {
           attend_blocks(item, blocks, count);
           count = used = 0;
         }
@@ -147,7 +148,7 @@ class TileAttention {
   }
 
   void multiply_keys(const AttentionItem& item, const Block& block) const {
-    multiply_tiles(queries_of(item, block), block.keys, {block.scores, block.row()}, block.rows, block.columns() / kMatrixRows,
+    multiply_tiles(queries_of(item, block), block.keys, {block.scores, block.row()}, block.columns() / kMatrixRows,
                    width / kTileDepth);
   }
 
@@ -155,15 +156,9 @@ class TileAttention {
   TileRows queries_of(const AttentionItem& item, const Block& block) const {
     const TokenRows tokens = item.rows.from(block.query);
     const auto row = [&](int64_t i) { return p.q.at(tokens[i], block.head); };
-    if (p.dim == width && tokens.table == nullptr && tokens[block.tile_rows()] <= p.num_rows) return {row(0), p.q.token_stride};
+    if (p.dim == width && tokens.table == nullptr && tokens[kQueryBlock] <= p.num_rows) return {row(0), p.q.token_stride};
     copy_rows(row, block.rows, p.dim, queries_, width);
     return {queries_, width};
-  }
-
-  // Scores become weights, 16 rows at a time.
-  void take_weights(const AttentionItem& item, Block& block) const {
-    if (!p.adjustment.is_none()) adjust(block);
-    for (int64_t r = 0; r < block.rows; r += kMatrixRows) take_weights(item, block, r);
   }
 
   void adjust(const Block& block) const {
@@ -173,53 +168,75 @@ class TileAttention {
       p.adjustment.apply(block.scores + r * block.row(), biases_ + (last - r), columns);
   }
 
-  void take_weights(const AttentionItem& item, Block& block, int64_t first) const {
-    const int64_t count = std::min<int64_t>(kMatrixRows, block.rows - first), columns = block.columns(), stride = block.row();
-    const __mmask16 is_row = first_lanes(count);
-    float *const scores = block.scores + first * stride, *const state_top = tops_ + block.state + first,
-                *const state_total = totals_ + block.state + first;
-    const bool is_narrow = columns == kLanes && sees_all();
-    const __mmask16 narrow = first_lanes(block.num_keys);
+  // Scores become weights.
+  void take_weights(const AttentionItem& item, Block& block) const {
+    if (!p.adjustment.is_none()) adjust(block);
+    const __mmask16 is_row = first_lanes(block.rows);
+    float *const state_top = tops_ + block.state, *const state_total = totals_ + block.state;
     Vec rows[kMatrixRows];
     Visible visible[kMatrixRows];
-    if (is_narrow)
-      tops_of_narrow(scores, stride, narrow, rows);
-    else
-      find_visible(item, block, first, count, visible);
-    for (int64_t r = 0; r < kMatrixRows && !is_narrow; ++r)
-      rows[r] = visible[r].is_empty() ? splat(kMasked) : top_of(scores + r * stride, columns, visible[r]);
+    find_tops(item, block, visible, rows);
     const Vec found = reduce_rows(rows, [](__m512 a, __m512 b) { return (__m512)vmax((Vec)a, (Vec)b); });
     const Vec old_top = block.is_first ? splat(kMasked) : (Vec)_mm512_maskz_loadu_ps(is_row, state_top);
     const Vec top = vmax(old_top, found == kMasked ? found : found * scale2);
     float tops[kMatrixRows];
     store(tops, top);
-    if (is_narrow) store_narrow_weights(scores, stride, narrow, scale2, tops, rows);
-    for (int64_t r = 0; r < count && !is_narrow; ++r) {
-      float* const row = scores + r * stride;
-      rows[r] = visible[r].is_empty() ? store_no_weights(row, columns) : store_weights(row, columns, scale2, tops[r]);
-    }
+    write_weights(item, block, visible, tops, rows);
     Vec total = reduce_rows(rows, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
     if (!block.is_first) {
       const Vec correction = exp_nonpositive((old_top - top) * kLn2);
       total += (Vec)_mm512_maskz_loadu_ps(is_row, state_total) * correction;
-      store(block.corrections + first, correction);
+      store(block.corrections, correction);
     }
-    store(block.inverses + first, total == 0.f ? Vec{} : 1.f / total);
+    store(block.inverses, total == 0.f ? Vec{} : 1.f / total);
     _mm512_mask_storeu_ps(state_top, is_row, (__m512)top);
     _mm512_mask_storeu_ps(state_total, is_row, (__m512)total);
   }
 
-  // Whether all queries see the same keys.
-  bool sees_all() const { return !p.causal && p.window < 0; }
-
-  // What 16 rows see of a block's keys; nothing, where there is no row.
-  void find_visible(const AttentionItem& item, const Block& block, int64_t first, int64_t count, Visible* visible) const {
-    Visible seen = visible_to(item, block, block.query + first);
-    for (int64_t r = 0; r < kMatrixRows; ++r) {
-      if (!sees_all()) seen = visible_to(item, block, block.query + first + r);
-      visible[r] = r < count ? seen : Visible{};
+  // The largest score of each row, still one per lane, and what it sees if rows see different keys.
+  void find_tops(const AttentionItem& item, const Block& block, Visible* visible, Vec* tops) const {
+    const int64_t columns = block.columns(), stride = block.row();
+    if (!sees_all()) {
+      for (int64_t r = 0; r < kQueryBlock; ++r) {
+        visible[r] = r < block.rows ? visible_to(item, block, block.query + r) : Visible{};
+        tops[r] = visible[r].is_empty() ? splat(kMasked) : top_of(block.scores + r * stride, columns, visible[r]);
+      }
+    } else if (columns == kLanes) {
+      tops_of_narrow(block.scores, stride, block.last_keys(), tops);
+    } else {
+      for (int64_t r = 0; r < kQueryBlock; ++r) tops[r] = top_of_all(block.scores + r * stride, columns, block.last_keys());
     }
   }
+
+  // Weights over the scores, and their sum for each row, still one per lane.
+  void write_weights(const AttentionItem& item, const Block& block, const Visible* visible, const float* tops, Vec* totals) const {
+    const int64_t columns = block.columns(), stride = block.row();
+    const bool is_open = sees_all();
+    if (is_open && columns == kLanes) return store_narrow_weights(block.scores, stride, block.last_keys(), scale2, tops, totals);
+    const __mmask16 last = is_open ? block.last_keys() : first_lanes(kLanes);
+    for (int64_t r = 0; r < block.rows; ++r) {
+      float* const row = block.scores + r * stride;
+      totals[r] = !is_open && visible[r].is_empty() ? store_no_weights(row, columns)
+                                                    : store_weights(row, columns, last, scale2, tops[r]);
+      if (block.is_first) fetch_next_head(item, block, r);
+    }
+  }
+
+  // What the next head will read of a token. Its lines lie between those of other heads, where no
+  // hardware looks ahead.
+  void fetch_next_head(const AttentionItem& item, const Block& block, int64_t row) const {
+    const int64_t head = block.head + 1, token = item.rows[block.query + row];
+    if (head == p.heads) return;
+    // GCC takes a function that only calls the builtin for one without effect, and drops it.
+    const auto fetch = [](const BFloat16* numbers) { asm volatile("prefetcht0 %0" : : "m"(*numbers)); };
+    fetch(p.q.at(token, head));
+    if (p.kv_head(head) == p.kv_head(block.head)) return;
+    fetch(p.k.at(token, p.kv_head(head)));
+    fetch(p.v.at(token, p.kv_head(head)));
+  }
+
+  // Whether all queries see the same keys.
+  bool sees_all() const { return !p.causal && p.window < 0; }
 
   Visible visible_to(const AttentionItem& item, const Block& block, int64_t query) const {
     return {std::clamp<int64_t>(p.first_key(query) - block.key, 0, block.num_keys),
@@ -228,7 +245,7 @@ class TileAttention {
 
   void multiply_values(const Block& block) const {
     const TileRows weights{reinterpret_cast<const BFloat16*>(block.scores), 2 * block.row()};
-    multiply_tiles(weights, block.values, {block.products, v_width}, block.rows, v_width / kMatrixRows,
+    multiply_tiles(weights, block.values, {block.products, v_width}, v_width / kMatrixRows,
                    round_up(block.num_keys, kTileDepth) / kTileDepth);
   }
 

@@ -148,44 +148,11 @@ inline void multiply_rows16(TileRows a, TileColumns b, TileSums c, int64_t steps
   if constexpr (kTiles > 3) _tile_stored(3, c.first + 3 * kMatrixRows, c_bytes);
 }
 
-// The same of 32 rows, which share what is read of the columns.
-template <int kTiles>
-inline void multiply_rows32(TileRows a, TileColumns b, TileSums c, int64_t steps) {
-  const int64_t a_bytes = a.stride * sizeof(BFloat16), c_bytes = c.stride * sizeof(float);
-  const BFloat16* lower_a = a.first + kMatrixRows * a.stride;
-  float* const lower_c = c.first + kMatrixRows * c.stride;
-  _tile_zero(0);
-  _tile_zero(1);
-  if constexpr (kTiles > 1) _tile_zero(2);
-  if constexpr (kTiles > 1) _tile_zero(3);
-  for (int64_t s = 0; s < steps; ++s, a.first += kTileDepth, lower_a += kTileDepth, b.first += b.depth_step) {
-    _tile_loadd(4, a.first, a_bytes);
-    _tile_loadd(6, b.first, kMatrixRowBytes);
-    _tile_loadd(5, lower_a, a_bytes);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if constexpr (kTiles > 1) {
-      _tile_loadd(7, b.first + b.column_step, kMatrixRowBytes);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-  }
-  _tile_stored(0, c.first, c_bytes);
-  _tile_stored(1, lower_c, c_bytes);
-  if constexpr (kTiles > 1) {
-    _tile_stored(2, c.first + kMatrixRows, c_bytes);
-    _tile_stored(3, lower_c + kMatrixRows, c_bytes);
-  }
-}
-
-// C[rows, 16 tiles] = A[rows, 32 steps] B for up to 16 rows or up to 32: as many are read and written.
-inline void multiply_tiles(TileRows a, TileColumns b, TileSums c, int64_t rows, int64_t tiles, int64_t steps) {
+// C[16, 16 tiles] = A[16, 32 steps] B.
+inline void multiply_tiles(TileRows a, TileColumns b, TileSums c, int64_t tiles, int64_t steps) {
   finish_writes(a.first);
-  const int64_t most = rows > kMatrixRows ? 2 : 4;
-  for (; tiles > 0; tiles -= most, b.first += most * b.column_step, c.first += most * kMatrixRows) {
-    if (rows > kMatrixRows)
-      tiles == 1 ? multiply_rows32<1>(a, b, c, steps) : multiply_rows32<2>(a, b, c, steps);
-    else if (tiles >= 4)
+  for (; tiles > 0; tiles -= 4, b.first += 4 * b.column_step, c.first += 4 * kMatrixRows) {
+    if (tiles >= 4)
       multiply_rows16<4>(a, b, c, steps);
     else if (tiles == 3)
       multiply_rows16<3>(a, b, c, steps);

@@ -56,24 +56,41 @@ inline Vec top_of(float* scores, int64_t columns, Visible visible) {
   return vmax(top, other);
 }
 
+// The same where all are visible but lanes of the last vector that `last` lacks.
+inline Vec top_of_all(const float* scores, int64_t columns, __mmask16 last) {
+  const int64_t end = columns - kLanes;
+  Vec top = (Vec)_mm512_mask_loadu_ps((__m512)splat(kMasked), last, scores + end), other = splat(kMasked);
+  int64_t c = 0;
+  for (; c + kLanes < end; c += 2 * kLanes) {
+    top = vmax(top, load(scores + c));
+    other = vmax(other, load(scores + c + kLanes));
+  }
+  if (c < end) top = vmax(top, load(scores + c));
+  return vmax(top, other);
+}
+
 // 2^(score * scale2 - top2) of a row, over the scores themselves, as bfloat16, zero-filled up to
-// whole tiles; and their sum, still one per lane.
-inline Vec store_weights(float* scores, int64_t columns, float scale2, float top2) {
+// whole tiles; and their sum, still one per lane. Lanes of the last vector that `last` lacks are zero.
+inline Vec store_weights(float* scores, int64_t columns, __mmask16 last, float scale2, float top2) {
   BFloat16* const weights = reinterpret_cast<BFloat16*>(scores);
+  const auto weights_of = [&](int64_t c) { return exp2_for_bfloat16(load(scores + c) * scale2 - top2); };
+  const auto last_weights = [&](int64_t c) { return (Vec)_mm512_maskz_mov_ps(last, (__m512)weights_of(c)); };
+  const auto store_pair = [&](int64_t c, Vec a, Vec b) {
+    _mm512_storeu_si512(weights + c, (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+  };
   Vec even{}, odd{};
   int64_t c = 0;
-  for (; c + kLanes < columns; c += 2 * kLanes) {
-    const Vec a = exp2_for_bfloat16(load(scores + c) * scale2 - top2);
-    const Vec b = exp2_for_bfloat16(load(scores + c + kLanes) * scale2 - top2);
+  for (; c + 2 * kLanes < columns; c += 2 * kLanes) {
+    const Vec a = weights_of(c), b = weights_of(c + kLanes);
     even += a;
     odd += b;
-    _mm512_storeu_si512(weights + c, (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+    store_pair(c, a, b);
   }
-  if (c < columns) {
-    const Vec a = exp2_for_bfloat16(load(scores + c) * scale2 - top2);
-    even += a;
-    _mm512_storeu_si512(weights + c, (__m512i)_mm512_cvtne2ps_pbh(_mm512_setzero_ps(), (__m512)a));
-  }
+  const bool is_pair = c + kLanes < columns;
+  const Vec a = is_pair ? weights_of(c) : last_weights(c), b = is_pair ? last_weights(c + kLanes) : Vec{};
+  even += a;
+  odd += b;
+  store_pair(c, a, b);
   return even + odd;
 }
 

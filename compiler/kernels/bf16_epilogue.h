@@ -27,12 +27,6 @@ struct Epilogue {
   int64_t out_stride;
   __mmask32 mask;
 
-  // Fetches what finishing `row` will touch.
-  inline void fetch(int64_t row) const {
-    asm volatile("prefetchw %0" : : "m"(*reinterpret_cast<const char*>(out + row * out_stride)));
-    if (residual) _mm_prefetch(reinterpret_cast<const char*>(residual + row * residual_stride), _MM_HINT_T0);
-  }
-
   // From sums of `row`, 16 and 16 columns.
   template <Activation kActivation>
   inline void finish(int64_t row, __m512 low, __m512 high) const {

@@ -1,24 +1,23 @@
-// Blocks of 32 bfloat16 rows times a panel of 32 columns on the matrix unit.
+// Linear layers by tiles of the matrix unit: blocks of 32 rows times panels of 32 columns.
 //
 // While a block is multiplied, the vector units finish the sums of the one before.
 #pragma once
 
 #include "amx.h"
-#include "bf16_tile.h"
+#include "bf16_layer.h"
 
 #if defined(__AMX_BF16__)
 
 namespace infinity {
 
-constexpr int64_t kMatrixBlock = 2 * kMatrixRows;  // rows of a block
+static_assert(kMatrixBlock == 2 * kMatrixRows);
+constexpr int64_t kSumsOfBlock = kMatrixBlock * kPanel;
 constexpr int64_t kLineBytes = 64;
 
-// Up to 32 rows as the matrix unit reads them: `step` elements from one block of depth to the next,
-// `stride` bytes from row to row.
-struct MatrixRows {
-  const BFloat16 *upper, *lower;
-  int64_t step, stride;
-};
+// Rows of results are written line after line where panels of so few bytes take turns, all of a group of
+// which stay in the second-level cache, while 32 rows stay in the first-level cache. Longer panels stay
+// in the first-level cache, while rows take turns.
+constexpr int64_t kShortPanelBytes = 32 * 1024, kGroupBytes = 400 * 1024;
 
 // Sums that wait to be finished.
 struct PendingBlock {
@@ -36,37 +35,36 @@ struct PendingBlock {
 // Memory that will be read soon, fetched a little at a time.
 struct Prefetch {
   const char* next;
-  int64_t left;  // lines
+  int64_t left, each;  // lines
 
-  inline void fetch(int64_t lines) {
-    for (int64_t i = std::min(lines, left); i > 0; --i, --left, next += kLineBytes) _mm_prefetch(next, _MM_HINT_T1);
+  inline void fetch() {
+    for (int64_t i = std::min(each, left); i > 0; --i, --left, next += kLineBytes) _mm_prefetch(next, _MM_HINT_T1);
   }
 };
 
-// Two tiles of rows times two tiles of columns: four of the eight tiles hold sums.
+// Two tiles of rows times two tiles of columns: four of the eight tiles hold sums, which are written
+// when those of the block before, which lie there, are finished. Up to 16 rows are one tile.
 template <Activation kActivation, bool kBoth>
-inline void multiply_matrix(const MatrixRows& rows, const BFloat16* panel, int64_t blocks, float* sums, PendingBlock& pending,
-                            int64_t finish_each, Prefetch& prefetch, int64_t fetch_each, const PendingBlock& own) {
-  int64_t fetched = 0;
+inline void multiply_block(const BFloat16* rows, const BFloat16* panel, int64_t blocks, float* sums, PendingBlock& pending,
+                           int64_t finish_each, Prefetch& prefetch) {
   _tile_zero(0);
   _tile_zero(1);
   if (kBoth) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t block = 0; block < blocks; ++block, panel += kPanelBlock) {
-    _tile_loadd(4, rows.upper + block * rows.step, rows.stride);
+  for (int64_t block = 0; block < blocks; ++block, rows += kTileBlock, panel += kPanelBlock) {
+    _tile_loadd(4, rows, kMatrixRowBytes);
     _tile_loadd(6, panel, kMatrixRowBytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, panel + kHalf, kMatrixRowBytes);
     _tile_dpbf16ps(1, 4, 7);
     if (kBoth) {
-      _tile_loadd(5, rows.lower + block * rows.step, rows.stride);
+      _tile_loadd(5, rows + kTileBlock / 2, kMatrixRowBytes);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    prefetch.fetch(fetch_each);
-    for (const int64_t end = std::min(own.rows, fetched + finish_each); fetched < end; ++fetched) own.epilogue.fetch(fetched);
+    prefetch.fetch();
     pending.finish<kActivation>(finish_each);
   }
   pending.finish<kActivation>(pending.rows);
@@ -77,6 +75,52 @@ inline void multiply_matrix(const MatrixRows& rows, const BFloat16* panel, int64
     _tile_stored(2, sums + kMatrixRows * kPanel, kStride);
     _tile_stored(3, sums + kMatrixRows * kPanel + kMatrixRows, kStride);
   }
+}
+
+// Rows of `depth` numbers as tiles, [num_rows / 32][depth / 32][32][32], with zeros in what fills up a tile.
+inline void pack_tiles(const SourceRows& rows, int64_t num_rows, int64_t depth, BFloat16* out) {
+  const int64_t padded = round_up(depth, kDepthBlock);
+  for (int64_t row = 0; row < round_up(num_rows, kMatrixRows); ++row) {
+    const BFloat16* const source = rows.data + row * rows.stride;
+    BFloat16* const target = out + row / kMatrixBlock * kMatrixBlock * padded + row % kMatrixBlock * kDepthBlock;
+    for (int64_t k = 0; k < padded; k += kDepthBlock) {
+      const __mmask32 mask = row < num_rows ? columns_mask(depth - k) : 0;
+      _mm512_store_si512(target + k * kMatrixBlock, _mm512_maskz_loadu_epi16(mask, source + k));
+    }
+  }
+}
+
+// Rows [0, num_rows), as tiles, times some panels. `sums` has room for kSumsOfBlock. Beyond the last
+// row, what fills up a block may be anything.
+template <Activation kActivation, class Results>
+void multiply_on_matrix(const BFloat16* rows, int64_t num_rows, const Layer& layer, Panels panels, const Results& results,
+                        float* sums) {
+  const TileConfig config = TileConfig::full();
+  const Tiles tiles(config);
+  finish_writes(rows);
+  const int64_t depth = layer.padded_depth(), blocks = depth / kDepthBlock;
+  const int64_t panel_bytes = layer.panel_size() * static_cast<int64_t>(sizeof(BFloat16));
+  const int64_t group = Results::kLiesInRows && panel_bytes <= kShortPanelBytes ? kGroupBytes / panel_bytes : 1;
+  const int64_t row_blocks = (num_rows + kMatrixBlock - 1) / kMatrixBlock;
+  const int64_t finish_each = (kMatrixBlock + blocks - 1) / blocks;
+  PendingBlock pending;
+  for (int64_t first = panels.first; first < panels.end; first += group) {
+    const int64_t end = std::min(panels.end, first + group);
+    const int64_t lines = (std::min(panels.end, end + group) - end) * panel_bytes / kLineBytes;
+    const int64_t steps = row_blocks * (end - first) * blocks;
+    Prefetch prefetch{reinterpret_cast<const char*>(layer.panel(end)), lines, (lines + steps - 1) / steps};
+    for (int64_t row = 0; row < num_rows; row += kMatrixBlock) {
+      const int64_t left = std::min(kMatrixBlock, num_rows - row);
+      for (int64_t panel = first; panel < end; ++panel) {
+        if (left > kMatrixRows)
+          multiply_block<kActivation, true>(rows + row * depth, layer.panel(panel), blocks, sums, pending, finish_each, prefetch);
+        else
+          multiply_block<kActivation, false>(rows + row * depth, layer.panel(panel), blocks, sums, pending, finish_each, prefetch);
+        pending = {sums, results.at(layer, row, panel), left};
+      }
+    }
+  }
+  pending.finish<kActivation>(pending.rows);
 }
 
 }  // namespace infinity

@@ -14,6 +14,8 @@ constexpr int64_t kTileRows = 6;  // with four vectors of columns: 24 of the 32 
 struct SourceRows {
   const BFloat16* data;
   int64_t stride;
+
+  SourceRows from(int64_t row) const { return {data + row * stride, stride}; }
 };
 
 // Panels lie one behind the other, as their epilogues do.

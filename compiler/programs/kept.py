@@ -25,6 +25,7 @@ from infinity_v3.artifacts.errors import RefusedError
 from infinity_v3.artifacts.manifest import Graph, KeptProgram, Manifest, Precision
 from infinity_v3.artifacts.os_errors import os_errors_as_run_failed
 from infinity_v3.artifacts.typed_json import JsonObject, Location
+from infinity_v3.compiler.backends.aligned_constants import LINE_BYTES
 from infinity_v3.compiler.backends.aoti import constant_tensors
 from infinity_v3.compiler.export import ExportedModel
 from infinity_v3.compiler.kernel_library import KERNEL_ABI
@@ -44,6 +45,9 @@ EXAMPLE_FILE = "example.safetensors"
 """The inputs that it was exported with: the matrix library takes their sizes as a hint."""
 WEIGHTS_FILE = "weights.safetensors"
 """Absent where the artifact has the weights of the precision in a file that targets share."""
+_FILLED_UP = {"padding": ""}
+"""Metadata that let the numbers begin where a cache line does, in memory, too: the header's length
+is a multiple of 8, and a character more in it is a byte more."""
 _UNREADABLE = (SerializeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError)
 """What torch raises for a graph that it cannot make sense of."""
 
@@ -60,8 +64,16 @@ def save_weights(program: ExportedProgram, path: Path) -> None:
     tensors = {
         name: tensor.clone().contiguous() for name, tensor in constant_tensors(program).items()
     }
-    save_file(tensors, path)
+    save_file(tensors, path, _FILLED_UP)
+    if missing := -_header_bytes(path) % LINE_BYTES:
+        save_file(tensors, path, {name: " " * missing for name in _FILLED_UP})
     path.chmod(0o644)
+
+
+def _header_bytes(path: Path) -> int:
+    """How many bytes of a safetensors file lie before its numbers: 8 of length, then so many."""
+    with path.open("rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
 
 
 def keep_program(exported: ExportedModel, stage: Path, *, has_shared_weights: bool) -> None:

@@ -51,15 +51,26 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearShape:
-    """(rows, K) times (K, N); `epilogue` is what is applied to the product on the way out."""
+    """(rows, K) times (K, N); `epilogue` is what is applied to the product on the way out.
+
+    Attributes:
+        hidden: H of two layers, (rows, K) times (K, H) times (H, N); 0 = one layer.
+    """
 
     rows: Size
     n: int
     k: int
     epilogue: str
+    hidden: int = 0
 
     def flops(self, sizes: Mapping[str, int]) -> int:
-        return 2 * evaluate(self.rows, sizes) * self.n * self.k
+        numbers = self.hidden * (self.k + self.n) if self.hidden else self.n * self.k
+        return 2 * evaluate(self.rows, sizes) * numbers
+
+    @property
+    def size(self) -> str:
+        """As a label shows it, results first."""
+        return "x".join(str(size) for size in (self.n, self.hidden, self.k) if size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +185,8 @@ def _with_roles(calls: Sequence[GraphCall]) -> tuple[GraphCall, ...]:
             return "QKV"
         if any(calls[origin].kind is OperatorKind.ATTENTION for origin in origins[number]):
             return "attention output"
+        if shape.hidden:
+            return "MLP"
         return "MLP up" if shape.n > shape.k else "MLP down"
 
     return tuple(
@@ -186,7 +199,7 @@ def _label(role: str, call: GraphCall) -> str:
     assert call.linear is not None, "only linear layers have roles; this is a bug"
     epilogue = f" + {call.linear.epilogue}" if call.linear.epilogue else ""
     numbers = ", 8 bits" if call.kind is OperatorKind.INT8_LINEAR else ""
-    return f"{role} {call.linear.n}x{call.linear.k}{numbers}{epilogue}"
+    return f"{role} {call.linear.size}{numbers}{epilogue}"
 
 
 def _origins(calls: Sequence[GraphCall]) -> list[frozenset[int]]:

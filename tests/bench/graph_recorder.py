@@ -30,6 +30,7 @@ from infinity_v3.compiler.activations import Activation
 from infinity_v3.compiler.operators import (
     ATTENTION,
     BF16_LINEAR,
+    BF16_MLP,
     DISENTANGLED,
     EMBEDDING_NORM,
     INT8_LINEAR,
@@ -158,8 +159,8 @@ def _extern_call(node: Any, reads: Sequence[Access], writes: Sequence[Access]) -
         kind, label, reads = _norm(node, base, reads)
     elif _is_ours(base, INT8_LINEAR):
         kind, linear = OperatorKind.INT8_LINEAR, _int8_linear_shape(node)
-    elif _is_ours(base, BF16_LINEAR):
-        kind, linear = OperatorKind.LINEAR, _bf16_linear_shape(node)
+    elif _is_ours(base, BF16_LINEAR, BF16_MLP):
+        kind, linear = OperatorKind.LINEAR, _bf16_shape(node, base)
     elif _LINEAR.search(base):
         kind, linear = OperatorKind.LINEAR, _linear_shape(node, base)
     return GraphCall(
@@ -258,14 +259,27 @@ def _int8_linear_shape(node: Any) -> LinearShape:
     )
 
 
-def _bf16_linear_shape(node: Any) -> LinearShape:
-    """By x (rows, K) and the argument N; the weights are padded."""
+def _bf16_shape(node: Any, name: str) -> LinearShape:
+    """By x (rows, K) and the arguments N and, of two layers, H; the weights are padded."""
     rows, k = node.inputs[0].get_size()
-    words = ["add"] if _has_residual(node) else []
-    activation = Activation(int(node.constant_args[-1]))
-    if activation is not Activation.NONE:
-        words.insert(0, activation.name.lower())
-    return LinearShape(rows=rows, n=int(node.constant_args[0]), k=int(k), epilogue=" ".join(words))
+    hidden = 0
+    if _is_ours(name, BF16_MLP):
+        hidden, activation, n = _whole_numbers(node)
+    else:
+        n, activation = _whole_numbers(node)
+    epilogue = _bf16_epilogue(node, activation)
+    return LinearShape(rows=rows, n=n, k=int(k), epilogue=epilogue, hidden=hidden)
+
+
+def _whole_numbers(node: Any) -> tuple[int, ...]:
+    """Arguments that are no tensors; an absent tensor is one of the node's constants, too."""
+    return tuple(int(argument) for argument in node.constant_args if argument is not None)
+
+
+def _bf16_epilogue(node: Any, activation: int) -> str:
+    """The activation, and whether something is added."""
+    words = [] if activation == Activation.NONE else [Activation(activation).name.lower()]
+    return " ".join([*words, "add"] if _has_residual(node) else words)
 
 
 def _has_residual(node: Any) -> bool:

@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from infinity_v3.compiler.activations import Activation
 from infinity_v3.compiler.bf16.fusion import pack_linears
-from infinity_v3.compiler.operators import BF16_LINEAR, define_operators
+from infinity_v3.compiler.operators import BF16_LINEAR, BF16_MLP, define_operators
 from kernel_calls import assert_close, seeded
 
 WIDTH, HIDDEN, TOKENS = 64, 128, 9
@@ -41,6 +41,26 @@ class Feedforward(nn.Module):
         up = nn.functional.gelu(self.up(x), approximate="tanh")
         y: Tensor = self.dropout(self.down(up))
         return y + x if self.layer_first else x + y
+
+
+class Between(nn.Module):
+    """Two layers of which the second needs more, or other rows, than what the first one gives."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        hidden = HIDDEN + 2 if kind == "narrow" else HIDDEN
+        self.up = nn.Linear(WIDTH, hidden)
+        self.down = nn.Linear(WIDTH if kind == "other_rows" else hidden, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        up: Tensor = nn.functional.relu(self.up(x))
+        if self.kind == "added":
+            up = up + torch.cat([x, x], dim=-1)
+        if self.kind == "other_rows":
+            up = up.reshape(1, -1, WIDTH)
+        found: Tensor = self.down(up)
+        return found + up.sum() if self.kind == "read_twice" else found
 
 
 class UsedTwice(nn.Module):
@@ -103,6 +123,11 @@ def products(program: ExportedProgram) -> list[Node]:
     return [node for node in program.graph.nodes if node.target is operator]
 
 
+def pairs(program: ExportedProgram) -> list[Node]:
+    operator = define_operators()[BF16_MLP]
+    return [node for node in program.graph.nodes if node.target is operator]
+
+
 def named(program: ExportedProgram, operator: str) -> int:
     return sum(f"aten.{operator}." in str(node.target) for node in program.graph.nodes)
 
@@ -131,10 +156,29 @@ def test_what_follows_goes_into_the_product(layer_first: bool) -> None:
     model = seed_weights(Feedforward(layer_first=layer_first))
     program = export(model)
     assert pack_linears(program) == 2
-    up, down = products(program)
-    assert (up.args[4], up.args[5]) == (None, Activation.GELU_TANH)
-    assert isinstance(down.args[4], Node)
+    assert products(program) == [], "both went into one operator"
+    (pair,) = pairs(program)
+    assert (pair.args[2], pair.args[4], pair.args[6]) == (HIDDEN, Activation.GELU_TANH, WIDTH)
+    assert isinstance(pair.args[8], Node)
     assert named(program, "gelu") == named(program, "add") == 0
+    check_numbers(model, program)
+
+
+@pytest.mark.parametrize("kind", ["read_twice", "added", "narrow", "other_rows"])
+def test_layers_that_somebody_comes_between_stay_two(kind: str) -> None:
+    model = seed_weights(Between(kind))
+    program = export(model)
+    assert pack_linears(program) == 2
+    assert pairs(program) == []
+    assert len(products(program)) == 2
+    check_numbers(model, program)
+
+
+def test_of_three_layers_two_are_one_operator() -> None:
+    model = seed_weights(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))))
+    program = export(model)
+    assert pack_linears(program) == 3
+    assert (len(pairs(program)), len(products(program))) == (1, 1)
     check_numbers(model, program)
 
 

@@ -64,6 +64,14 @@ def test_sizes_around_those_of_tiles(
     assert_close(found, expected, atol=BF16_ATOL)
 
 
+@pytest.mark.parametrize("length", [1, 16, 17, 33, 48, 64, 129, 250])
+def test_many_heads_share_the_room_for_keys(tiles: Kernels, length: int) -> None:
+    lengths = [length, 3 * length]
+    qkv = random_qkv(lengths, 40, 40, 32)
+    found = tiles.attention(qkv, lengths)
+    assert_close(found, reference(qkv, lengths, causal=False, window=-1), atol=BF16_ATOL)
+
+
 @pytest.mark.parametrize(("causal", "window"), [(False, -1), (True, -1), (False, 20), (True, 270)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_text_has_the_same_numbers_in_any_batch(

@@ -16,6 +16,7 @@ from infinity_v3.compiler.kernel_library import KernelLibrary, build_kernel_libr
 from infinity_v3.compiler.operators import (
     ATTENTION,
     BF16_LINEAR,
+    BF16_MLP,
     DISENTANGLED,
     EMBEDDING_NORM,
     INT8_LINEAR,
@@ -169,6 +170,25 @@ class Kernels:
             BF16_LINEAR,
             *(x, packed, ctypes.c_int64(columns), OptionalTensor(bias), OptionalTensor(residual)),
             ctypes.c_int64(activation),
+        )
+
+    def bf16_mlp(
+        self,
+        x: Tensor,
+        up: tuple[Tensor, Tensor | None, int],
+        down: tuple[Tensor, Tensor | None, int],
+        *,
+        residual: Tensor | None = None,
+        activation: Activation = Activation.NONE,
+    ) -> Tensor:
+        """Each layer is its packed weights, its bias and how many columns it has."""
+        weights, bias, hidden = up
+        down_weights, down_bias, columns = down
+        return self._call(
+            BF16_MLP,
+            *(x, weights, ctypes.c_int64(hidden), OptionalTensor(bias), ctypes.c_int64(activation)),
+            *(down_weights, ctypes.c_int64(columns), OptionalTensor(down_bias)),
+            OptionalTensor(residual),
         )
 
     def layer_norm(
