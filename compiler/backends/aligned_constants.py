@@ -1,8 +1,8 @@
 """Lets an engine keep its embedded weights where cache lines begin.
 
 AOTInductor copies them into memory from `malloc`, at an address that is a multiple of 16: every 64
-bytes of weights that a kernel reads lie in two lines, and products take a fifth longer. So a copy of
-the header that asks for the memory, with the request changed, is found before the original.
+bytes of weights that a kernel reads lie in two lines, and products take a fifth longer. So a copy
+of the header that asks for the memory, with the request changed, is found before the original.
 """
 
 import shlex

@@ -20,6 +20,7 @@ struct Layer {
 
   int64_t padded_depth() const { return round_up(depth, kDepthBlock); }
   int64_t panel_size() const { return padded_depth() * kPanel; }
+  int64_t panel_bytes() const { return panel_size() * static_cast<int64_t>(sizeof(BFloat16)); }
   int64_t panels() const { return (columns + kPanel - 1) / kPanel; }
   const BFloat16* panel(int64_t p) const { return weights + p * panel_size(); }
   const float* bias_of(int64_t p) const { return bias ? bias + p * kPanel : nullptr; }

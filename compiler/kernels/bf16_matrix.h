@@ -42,9 +42,19 @@ struct Prefetch {
   }
 };
 
+// The instructions have their tile in their name.
+#define INFINITY_LOAD_TILE(tile, numbers, stays)            \
+  do {                                                      \
+    if constexpr (stays)                                    \
+      _tile_loadd(tile, numbers, kMatrixRowBytes);          \
+    else                                                    \
+      _tile_stream_loadd(tile, numbers, kMatrixRowBytes);   \
+  } while (false)
+
 // Two tiles of rows times two tiles of columns: four of the eight tiles hold sums, which are written
-// when those of the block before, which lie there, are finished. Up to 16 rows are one tile.
-template <Activation kActivation, bool kBoth>
+// when those of the block before, which lie there, are finished. Up to 16 rows are one tile. Of rows and
+// panel one stays in the first-level cache for the next block, and the other one shall not drive it out.
+template <Activation kActivation, bool kBoth, bool kRowsStay>
 inline void multiply_block(const BFloat16* rows, const BFloat16* panel, int64_t blocks, float* sums, PendingBlock& pending,
                            int64_t finish_each, Prefetch& prefetch) {
   _tile_zero(0);
@@ -54,13 +64,13 @@ inline void multiply_block(const BFloat16* rows, const BFloat16* panel, int64_t 
     _tile_zero(3);
   }
   for (int64_t block = 0; block < blocks; ++block, rows += kTileBlock, panel += kPanelBlock) {
-    _tile_loadd(4, rows, kMatrixRowBytes);
-    _tile_loadd(6, panel, kMatrixRowBytes);
+    INFINITY_LOAD_TILE(4, rows, kRowsStay);
+    INFINITY_LOAD_TILE(6, panel, !kRowsStay);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, panel + kHalf, kMatrixRowBytes);
+    INFINITY_LOAD_TILE(7, panel + kHalf, !kRowsStay);
     _tile_dpbf16ps(1, 4, 7);
     if (kBoth) {
-      _tile_loadd(5, rows + kTileBlock / 2, kMatrixRowBytes);
+      INFINITY_LOAD_TILE(5, rows + kTileBlock / 2, kRowsStay);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
@@ -77,6 +87,8 @@ inline void multiply_block(const BFloat16* rows, const BFloat16* panel, int64_t 
   }
 }
 
+#undef INFINITY_LOAD_TILE
+
 // Rows of `depth` numbers as tiles, [num_rows / 32][depth / 32][32][32], with zeros in what fills up a tile.
 inline void pack_tiles(const SourceRows& rows, int64_t num_rows, int64_t depth, BFloat16* out) {
   const int64_t padded = round_up(depth, kDepthBlock);
@@ -90,6 +102,34 @@ inline void pack_tiles(const SourceRows& rows, int64_t num_rows, int64_t depth, 
   }
 }
 
+// Rows [0, num_rows), as tiles, times some panels, of which `group` take turns while rows stay.
+template <Activation kActivation, bool kRowsStay, class Results>
+void multiply_groups(const BFloat16* rows, int64_t num_rows, const Layer& layer, Panels panels, int64_t group,
+                     const Results& results, float* sums) {
+  const int64_t depth = layer.padded_depth(), blocks = depth / kDepthBlock;
+  const int64_t row_blocks = (num_rows + kMatrixBlock - 1) / kMatrixBlock;
+  const int64_t finish_each = (kMatrixBlock + blocks - 1) / blocks;
+  PendingBlock pending;
+  for (int64_t first = panels.first; first < panels.end; first += group) {
+    const int64_t end = std::min(panels.end, first + group);
+    const int64_t lines = (std::min(panels.end, end + group) - end) * layer.panel_bytes() / kLineBytes;
+    const int64_t steps = row_blocks * (end - first) * blocks;
+    Prefetch prefetch{reinterpret_cast<const char*>(layer.panel(end)), lines, (lines + steps - 1) / steps};
+    for (int64_t row = 0; row < num_rows; row += kMatrixBlock) {
+      const BFloat16* const block = rows + row * depth;
+      const int64_t left = std::min(kMatrixBlock, num_rows - row);
+      for (int64_t p = first; p < end; ++p) {
+        if (left > kMatrixRows)
+          multiply_block<kActivation, true, kRowsStay>(block, layer.panel(p), blocks, sums, pending, finish_each, prefetch);
+        else
+          multiply_block<kActivation, false, kRowsStay>(block, layer.panel(p), blocks, sums, pending, finish_each, prefetch);
+        pending = {sums, results.at(layer, row, p), left};
+      }
+    }
+  }
+  pending.finish<kActivation>(pending.rows);
+}
+
 // Rows [0, num_rows), as tiles, times some panels. `sums` has room for kSumsOfBlock. Beyond the last
 // row, what fills up a block may be anything.
 template <Activation kActivation, class Results>
@@ -98,29 +138,10 @@ void multiply_on_matrix(const BFloat16* rows, int64_t num_rows, const Layer& lay
   const TileConfig config = TileConfig::full();
   const Tiles tiles(config);
   finish_writes(rows);
-  const int64_t depth = layer.padded_depth(), blocks = depth / kDepthBlock;
-  const int64_t panel_bytes = layer.panel_size() * static_cast<int64_t>(sizeof(BFloat16));
-  const int64_t group = Results::kLiesInRows && panel_bytes <= kShortPanelBytes ? kGroupBytes / panel_bytes : 1;
-  const int64_t row_blocks = (num_rows + kMatrixBlock - 1) / kMatrixBlock;
-  const int64_t finish_each = (kMatrixBlock + blocks - 1) / blocks;
-  PendingBlock pending;
-  for (int64_t first = panels.first; first < panels.end; first += group) {
-    const int64_t end = std::min(panels.end, first + group);
-    const int64_t lines = (std::min(panels.end, end + group) - end) * panel_bytes / kLineBytes;
-    const int64_t steps = row_blocks * (end - first) * blocks;
-    Prefetch prefetch{reinterpret_cast<const char*>(layer.panel(end)), lines, (lines + steps - 1) / steps};
-    for (int64_t row = 0; row < num_rows; row += kMatrixBlock) {
-      const int64_t left = std::min(kMatrixBlock, num_rows - row);
-      for (int64_t panel = first; panel < end; ++panel) {
-        if (left > kMatrixRows)
-          multiply_block<kActivation, true>(rows + row * depth, layer.panel(panel), blocks, sums, pending, finish_each, prefetch);
-        else
-          multiply_block<kActivation, false>(rows + row * depth, layer.panel(panel), blocks, sums, pending, finish_each, prefetch);
-        pending = {sums, results.at(layer, row, panel), left};
-      }
-    }
-  }
-  pending.finish<kActivation>(pending.rows);
+  if (Results::kLiesInRows && layer.panel_bytes() <= kShortPanelBytes)
+    multiply_groups<kActivation, true>(rows, num_rows, layer, panels, kGroupBytes / layer.panel_bytes(), results, sums);
+  else
+    multiply_groups<kActivation, false>(rows, num_rows, layer, panels, 1, results, sums);
 }
 
 }  // namespace infinity

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+_DONE, _REFUSED = 200, 429
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
@@ -22,11 +24,14 @@ class Load:
 
     Attributes:
         seconds: how long it took.
-        latencies_s: of every request answered with 200; anything else ends the run.
+        latencies_s: of every request answered with 200.
+        refused: requests answered with 429, which only an offered load may be; anything else ends
+            the run.
     """
 
     seconds: float
     latencies_s: tuple[float, ...]
+    refused: int = 0
 
     @property
     def requests_per_s(self) -> float:
@@ -63,7 +68,7 @@ def offer(base_url: str, requests: Sequence[bytes], *, rate_per_s: float, second
     A latency counts from when its request was due, and the run ends with the last answer.
 
     Raises:
-        SystemExit: a reply that is no 200, or has no content length.
+        SystemExit: a reply that is neither 200 nor 429, or has no content length.
     """
     return uvloop.run(_offer(base_url, requests, rate_per_s, seconds))
 
@@ -76,22 +81,24 @@ async def _offer(
     address = urlsplit(base_url)
     started = time.perf_counter()
 
-    async def send(due: float, request: bytes) -> float:
+    async def send(due: float, request: bytes) -> float | None:
         pair = idle.pop() if idle else None
         reader, writer = pair or await asyncio.open_connection(address.hostname, address.port)
         writer.write(request)
-        await _read_reply(reader)
+        status = await _read_reply(reader, (_DONE, _REFUSED))
         idle.append((reader, writer))
-        return time.perf_counter() - due
+        return time.perf_counter() - due if status == _DONE else None
 
     tasks, due, endless = [], started, itertools.cycle(requests)
     while (due := due + source.expovariate(rate_per_s)) < started + seconds:
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         tasks.append(asyncio.create_task(send(due, next(endless))))
-    latencies_s = tuple(await asyncio.gather(*tasks))
+    answers = await asyncio.gather(*tasks)
     for _, writer in idle:
         writer.close()
-    return Load(seconds=time.perf_counter() - started, latencies_s=latencies_s)
+    latencies_s = tuple(latency_s for latency_s in answers if latency_s is not None)
+    seconds = time.perf_counter() - started
+    return Load(seconds=seconds, latencies_s=latencies_s, refused=len(answers) - len(latencies_s))
 
 
 async def _drive(base_url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
@@ -111,17 +118,21 @@ async def _client(
     try:
         while (sent := time.perf_counter()) < until:
             writer.write(next(requests))
-            await _read_reply(reader)
+            await _read_reply(reader, (_DONE,))
             latencies_s.append(time.perf_counter() - sent)
     finally:
         writer.close()
 
 
-async def _read_reply(reader: asyncio.StreamReader) -> None:
+async def _read_reply(reader: asyncio.StreamReader, expected: Sequence[int]) -> int:
+    """Read one reply whole; gives its status."""
     head = await reader.readuntil(b"\r\n\r\n")
-    if b" 200 " not in head.split(b"\r\n", 1)[0]:
-        raise SystemExit(f"expected 200, found {head.splitlines()[0].decode()}")
+    line = head.split(b"\r\n", 1)[0].decode()
+    status = int(line.split(" ", 2)[1])
+    if status not in expected:
+        raise SystemExit(f"expected {' or '.join(map(str, expected))}, found {line}")
     await reader.readexactly(content_length(head))
+    return status
 
 
 def content_length(head: bytes) -> int:

@@ -165,8 +165,10 @@ def _print_table(contests: Sequence[Contest]) -> None:
     for contest in contests:
         for place, (name, loads) in enumerate(contest.runs.items()):
             ratio = f"x{contest.ratio(name):.2f}" if place else ""
+            refused = sum(load.refused for load in loads)
+            shown = f"{name}, {refused} refused" if refused else name
             print(
-                f"| {'' if place else contest.workload.name} | {name} | {_median(loads):.0f} "
+                f"| {'' if place else contest.workload.name} | {shown} | {_median(loads):.0f} "
                 f"| {_quantile_ms(loads, 0.5):.1f} | {_quantile_ms(loads, 0.99):.1f} | {ratio} |"
             )
 
