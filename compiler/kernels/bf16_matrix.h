@@ -17,7 +17,7 @@ constexpr int64_t kLineBytes = 64;
 // Rows of results are written line after line where panels of so few bytes take turns, all of a group of
 // which stay in the second-level cache, while 32 rows stay in the first-level cache. Longer panels stay
 // in the first-level cache, while rows take turns.
-constexpr int64_t kShortPanelBytes = 32 * 1024, kGroupBytes = 400 * 1024;
+constexpr int64_t kShortPanelBytes = 64 * 1024, kGroupBytes = 200 * 1024;
 
 // Sums that wait to be finished.
 struct PendingBlock {
