@@ -9,7 +9,7 @@
 
 namespace infinity {
 
-constexpr int64_t kMatrixBlock = 32;                           // rows whose tiles lie together
+constexpr int64_t kMatrixBlock = 32;                         // rows whose tiles lie together
 constexpr int64_t kTileBlock = kMatrixBlock * kDepthBlock;  // numbers of them
 
 // (M, K) weights packed as bf16_tile.h says, and (M,) bias.
@@ -59,6 +59,19 @@ struct TileResults {
     return {layer.bias_of(p), nullptr, 0, out + (row / kMatrixBlock * layer.panels() + p) * kTileBlock, kDepthBlock, ~0u};
   }
 };
+
+// Whether weights and bias, which may be absent, are those of a layer from `depth` numbers to `columns`.
+inline bool is_layer(const TensorView& weights, const TensorView& bias, int64_t depth, int64_t columns) {
+  return depth % 2 == 0 && depth > 0 && columns > 0 && weights.dtype == aoti_torch_dtype_bfloat16() &&
+         weights.sizes[0] == round_up(columns, kPanel) * round_up(depth, kDepthBlock) &&
+         (bias.data == nullptr || (is_float32(bias) && bias.sizes[0] == columns));
+}
+
+// Whether something that may be absent can be added to (N, columns) results.
+inline bool is_residual(const TensorView& view, int64_t num_rows, int64_t columns) {
+  return view.data == nullptr ||
+         (view.dtype == aoti_torch_dtype_bfloat16() && view.sizes[0] == num_rows && view.sizes[1] == columns);
+}
 
 inline SourceRows rows_of_matrix(const TensorView& view) { return {view.as<const BFloat16>(), view.strides[0]}; }
 

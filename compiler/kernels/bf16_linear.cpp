@@ -86,12 +86,8 @@ struct Arguments {
   int64_t columns;
 
   bool are_valid() const {
-    const int64_t depth = x.sizes[1], bf16 = aoti_torch_dtype_bfloat16();
-    return x.dtype == bf16 && depth % 2 == 0 && depth > 0 && columns > 0 && weights.dtype == bf16 &&
-           weights.sizes[0] == round_up(columns, kPanel) * round_up(depth, kDepthBlock) &&
-           (bias.data == nullptr || (is_float32(bias) && bias.sizes[0] == columns)) &&
-           (residual.data == nullptr ||
-            (residual.dtype == bf16 && residual.sizes[0] == x.sizes[0] && residual.sizes[1] == columns));
+    return x.dtype == aoti_torch_dtype_bfloat16() && is_layer(weights, bias, x.sizes[1], columns) &&
+           is_residual(residual, x.sizes[0], columns);
   }
 };
 

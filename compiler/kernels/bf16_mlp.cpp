@@ -143,22 +143,13 @@ bool multiply_all(const Problem& p) {
   return grid.blocks >= threads ? by_rows<kActivation>(p, grid, threads) : by_columns<kActivation>(p, most_rows, threads);
 }
 
-bool is_layer(const TensorView& weights, const TensorView& bias, int64_t depth, int64_t columns) {
-  return depth % 2 == 0 && depth > 0 && columns > 0 && weights.dtype == aoti_torch_dtype_bfloat16() &&
-         weights.sizes[0] == round_up(columns, kPanel) * round_up(depth, kDepthBlock) &&
-         (bias.data == nullptr || (is_float32(bias) && bias.sizes[0] == columns));
-}
-
 struct Arguments {
   TensorView x, up, up_bias, down, down_bias, residual;
   int64_t hidden, columns;
 
   bool are_valid() const {
-    const int64_t bf16 = aoti_torch_dtype_bfloat16();
-    return x.dtype == bf16 && hidden % kPanel == 0 && is_layer(up, up_bias, x.sizes[1], hidden) &&
-           is_layer(down, down_bias, hidden, columns) &&
-           (residual.data == nullptr ||
-            (residual.dtype == bf16 && residual.sizes[0] == x.sizes[0] && residual.sizes[1] == columns));
+    return x.dtype == aoti_torch_dtype_bfloat16() && hidden % kPanel == 0 && is_layer(up, up_bias, x.sizes[1], hidden) &&
+           is_layer(down, down_bias, hidden, columns) && is_residual(residual, x.sizes[0], columns);
   }
 
   Problem problem(BFloat16* out) const {
