@@ -42,6 +42,7 @@ _HEADERS = (
     "bf16_layer.h",
     "bf16_matrix.h",
     "bf16_tile.h",
+    "bf16_worker.h",
     "gelu_table.h",
     "int8_columns.h",
     "int8_matrix.h",

@@ -6,8 +6,7 @@
 
 #if defined(__AVX512BF16__)
 
-#include "bf16_matrix.h"
-#include "scratch.h"
+#include "bf16_worker.h"
 #include "shares.h"
 #include "tensor_view.h"
 
@@ -27,40 +26,6 @@ struct Problem {
   RowResults results;
 };
 
-// What one thread works with.
-class Worker {
- public:
-  bool reserve(Scratch& scratch, const Grid& grid, const Problem& p) {
-#if defined(__AMX_BF16__)
-    const int64_t floats = round_up(grid.block_rows, kMatrixBlock) * p.layer.padded_depth() / 2;
-    if (!may_use_tiles()) return true;
-    if (!scratch.reserve(kSumsOfBlock + floats, 2)) return false;
-    sums_ = scratch.take(kSumsOfBlock);
-    tiles_ = reinterpret_cast<BFloat16*>(scratch.take(floats));
-#endif
-    return true;
-  }
-
-  template <Activation kActivation>
-  void run(const Problem& p, const Part& part) const {
-    const SourceRows rows = p.rows.from(part.first_row);
-    const RowResults results = p.results.from(part.first_row);
-    const int64_t num_rows = part.end_row - part.first_row;
-    const Panels panels{part.first_panel, part.end_panel};
-#if defined(__AMX_BF16__)
-    if (may_use_tiles()) {
-      pack_tiles(rows, num_rows, p.layer.depth, tiles_);
-      return multiply_on_matrix<kActivation>(tiles_, num_rows, p.layer, panels, results, sums_);
-    }
-#endif
-    multiply_on_vectors<kActivation>(rows, num_rows, p.layer, panels, results);
-  }
-
- private:
-  float* sums_ = nullptr;
-  BFloat16* tiles_ = nullptr;
-};
-
 template <Activation kActivation>
 bool multiply_all(const Problem& p) {
   if (p.num_rows == 0) return true;
@@ -71,11 +36,14 @@ bool multiply_all(const Problem& p) {
 #pragma omp parallel
   {
     thread_local Scratch scratch;
-    Worker worker;
-    const bool ready = worker.reserve(scratch, grid, p);
+    LayerWorker worker;
+    const bool ready = worker.reserve(scratch, grid.block_rows, p.layer.depth);
     if (!ready) complete = false;
     shares.work(omp_get_thread_num(), [&](int64_t i) {
-      if (ready) worker.run<kActivation>(p, grid.part(i));
+      if (!ready) return;
+      const Part part = grid.part(i);
+      worker.multiply<kActivation>(p.rows.from(part.first_row), part.end_row - part.first_row, p.layer,
+                                   {part.first_panel, part.end_panel}, p.results.from(part.first_row));
     });
   }
   return complete;

@@ -7,8 +7,7 @@
 
 #if defined(__AVX512BF16__)
 
-#include "bf16_matrix.h"
-#include "scratch.h"
+#include "bf16_worker.h"
 #include "shares.h"
 #include "tensor_view.h"
 
@@ -30,52 +29,28 @@ struct Problem {
   int64_t hidden() const { return up.columns; }
 };
 
-// What one thread works with. Between the layers lie tiles, or rows where the matrix unit may not be used.
-class Worker {
- public:
-  bool reserve(Scratch& scratch, int64_t rows, const Problem& p) {
-    const int64_t floats = rows * p.up.padded_depth() / 2;
-    if (!scratch.reserve(kSums + floats, 2)) return false;
-    sums_ = scratch.take(kSums);
-    tiles_ = reinterpret_cast<BFloat16*>(scratch.take(floats));
-    return true;
-  }
+// The first layer of some rows and panels. Between the layers lie tiles where they are used, else rows;
+// `hidden` belongs to the first of these rows.
+template <Activation kActivation>
+void run_up(const Problem& p, const LayerWorker& worker, const Part& part, BFloat16* hidden) {
+  const SourceRows rows = p.rows.from(part.first_row);
+  const int64_t num_rows = part.end_row - part.first_row;
+  const Panels panels{part.first_panel, part.end_panel};
+  if (worker.uses_tiles())
+    worker.multiply<kActivation>(rows, num_rows, p.up, panels, TileResults{hidden});
+  else
+    worker.multiply<kActivation>(rows, num_rows, p.up, panels, RowResults{hidden, p.hidden(), {}});
+}
 
-  // The first layer of some rows and panels; `hidden` belongs to the first of these rows.
-  template <Activation kActivation>
-  void run_up(const Problem& p, const Part& part, BFloat16* hidden) const {
-    const SourceRows rows = p.rows.from(part.first_row);
-    const int64_t num_rows = part.end_row - part.first_row;
-    const Panels panels{part.first_panel, part.end_panel};
-#if defined(__AMX_BF16__)
-    if (may_use_tiles()) {
-      pack_tiles(rows, num_rows, p.up.depth, tiles_);
-      return multiply_on_matrix<kActivation>(tiles_, num_rows, p.up, panels, TileResults{hidden}, sums_);
-    }
-#endif
-    multiply_on_vectors<kActivation>(rows, num_rows, p.up, panels, RowResults{hidden, p.hidden(), {}});
-  }
-
-  void run_down(const Problem& p, const Part& part, const BFloat16* hidden) const {
-    const RowResults results = p.results.from(part.first_row);
-    const int64_t num_rows = part.end_row - part.first_row;
-    const Panels panels{part.first_panel, part.end_panel};
-#if defined(__AMX_BF16__)
-    if (may_use_tiles())
-      return multiply_on_matrix<Activation::kNone>(hidden, num_rows, p.down, panels, results, sums_);
-#endif
-    multiply_on_vectors<Activation::kNone>({hidden, p.hidden()}, num_rows, p.down, panels, results);
-  }
-
- private:
-#if defined(__AMX_BF16__)
-  static constexpr int64_t kSums = kSumsOfBlock;
-#else
-  static constexpr int64_t kSums = 0;
-#endif
-  float* sums_ = nullptr;
-  BFloat16* tiles_ = nullptr;
-};
+void run_down(const Problem& p, const LayerWorker& worker, const Part& part, const BFloat16* hidden) {
+  const RowResults results = p.results.from(part.first_row);
+  const int64_t num_rows = part.end_row - part.first_row;
+  const Panels panels{part.first_panel, part.end_panel};
+  if (worker.uses_tiles())
+    worker.multiply_tiles(hidden, num_rows, p.down, panels, results);
+  else
+    worker.multiply<Activation::kNone>(SourceRows{hidden, p.hidden()}, num_rows, p.down, panels, results);
+}
 
 // Each thread computes both layers of blocks of rows.
 template <Activation kActivation>
@@ -86,15 +61,15 @@ bool by_rows(const Problem& p, const Grid& grid, int64_t threads) {
 #pragma omp parallel
   {
     thread_local Scratch scratch, between;
-    Worker worker;
-    const bool ready = worker.reserve(scratch, rows, p) && between.reserve(rows * p.hidden() / 2, 1);
+    LayerWorker worker;
+    const bool ready = worker.reserve(scratch, rows, p.up.depth) && between.reserve(rows * p.hidden() / 2, 1);
     if (!ready) complete = false;
     BFloat16* const hidden = ready ? reinterpret_cast<BFloat16*>(between.take(rows * p.hidden() / 2)) : nullptr;
     shares.work(omp_get_thread_num(), [&](int64_t block) {
       if (!ready) return;
       const int64_t first = block * grid.block_rows, end = std::min(p.num_rows, first + grid.block_rows);
-      worker.run_up<kActivation>(p, {first, end, 0, p.up.panels()}, hidden);
-      worker.run_down(p, {first, end, 0, p.down.panels()}, hidden);
+      run_up<kActivation>(p, worker, {first, end, 0, p.up.panels()}, hidden);
+      run_down(p, worker, {first, end, 0, p.down.panels()}, hidden);
     });
   }
   return complete;
@@ -114,21 +89,21 @@ bool by_columns(const Problem& p, int64_t most_rows, int64_t threads) {
 #pragma omp parallel
   {
     thread_local Scratch scratch;
-    Worker worker;
+    LayerWorker worker;
     const int thread = omp_get_thread_num();
-    if (!worker.reserve(scratch, round_up(up.block_rows, kMatrixBlock), p)) complete = false;
+    if (!worker.reserve(scratch, up.block_rows, p.up.depth)) complete = false;
 #pragma omp barrier
     if (complete) {
       first.work(thread, [&](int64_t i) {
         const Part part = up.part(i);
-        worker.run_up<kActivation>(p, part, hidden + part.first_row * p.hidden());
+        run_up<kActivation>(p, worker, part, hidden + part.first_row * p.hidden());
       });
     }
 #pragma omp barrier
     if (complete) {
       second.work(thread, [&](int64_t i) {
         const Part part = down.part(i);
-        worker.run_down(p, part, hidden + part.first_row * p.hidden());
+        run_down(p, worker, part, hidden + part.first_row * p.hidden());
       });
     }
   }

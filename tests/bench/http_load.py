@@ -7,6 +7,7 @@ server. Knows nothing of servers.
 import asyncio
 import itertools
 import json
+import math
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,9 @@ class Load:
         return len(self.latencies_s) / self.seconds
 
     def quantile_s(self, share: float) -> float:
-        """The latency that `share` of the requests stayed within."""
+        """The latency that `share` of the answered requests stayed within; NaN of none."""
+        if not self.latencies_s:
+            return math.nan
         ranked = sorted(self.latencies_s)
         return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
 

@@ -142,6 +142,7 @@ def _figures(contests: Sequence[Contest]) -> list[dict[str, object]]:
             "workload": contest.workload.name,
             "server": name,
             "requests_per_s": round(_median(loads), 1),
+            "refused": _refused(loads),
             "p50_ms": round(_quantile_ms(loads, 0.5), 2),
             "p99_ms": round(_quantile_ms(loads, 0.99), 2),
             "ratio": round(contest.ratio(name), 2),
@@ -149,6 +150,10 @@ def _figures(contests: Sequence[Contest]) -> list[dict[str, object]]:
         for contest in contests
         for name, loads in contest.runs.items()
     ]
+
+
+def _refused(loads: Sequence[Load]) -> int:
+    return sum(load.refused for load in loads)
 
 
 def _median(loads: Sequence[Load]) -> float:
@@ -165,7 +170,7 @@ def _print_table(contests: Sequence[Contest]) -> None:
     for contest in contests:
         for place, (name, loads) in enumerate(contest.runs.items()):
             ratio = f"x{contest.ratio(name):.2f}" if place else ""
-            refused = sum(load.refused for load in loads)
+            refused = _refused(loads)
             shown = f"{name}, {refused} refused" if refused else name
             print(
                 f"| {'' if place else contest.workload.name} | {shown} | {_median(loads):.0f} "

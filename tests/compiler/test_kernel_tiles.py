@@ -11,6 +11,7 @@ from torch import Tensor
 
 import refused_tiles
 from infinity_v3.compiler.attention_reference import attention_reference
+from infinity_v3.compiler.bf16.weights import pack_weights
 from kernel_calls import HOST_TARGETS, Kernels, assert_close, cu_seqlens, seeded
 
 AMX = "cpu-x86_64-amx-bf16"
@@ -99,14 +100,20 @@ def test_a_system_that_refuses_the_tiles_gets_vectors(
     kernels_by_name: dict[str, Kernels], kernel_cache: Path, tmp_path: Path
 ) -> None:
     qkv, lengths = random_qkv([5, 40, 300], 2, 2, 32), [5, 40, 300]
+    rows = seeded(300, 64, dtype=torch.bfloat16)
+    layers = [
+        (pack_weights(seeded(columns, depth, dtype=torch.bfloat16)), None, columns)
+        for columns, depth in ((96, 64), (70, 96))
+    ]
     given, written = tmp_path / "given.pt", tmp_path / "written.pt"
-    torch.save((qkv, lengths), given)
+    torch.save((qkv, lengths, rows, *layers), given)
     environment = os.environ | {"PYTHONPATH": str(Path(refused_tiles.__file__).parent)}
     subprocess.run(
         [sys.executable, refused_tiles.__file__, kernel_cache, given, written],
         check=True,
         env=environment,
     )
-    found = torch.load(written)
-    assert found.equal(kernels_by_name[AVX512].attention(qkv, lengths))
-    assert not found.equal(kernels_by_name[AMX].attention(qkv, lengths))
+    attention, mlp = torch.load(written)
+    assert attention.equal(kernels_by_name[AVX512].attention(qkv, lengths))
+    assert not attention.equal(kernels_by_name[AMX].attention(qkv, lengths))
+    assert mlp.equal(kernels_by_name[AVX512].bf16_mlp(rows, *layers))

@@ -1,4 +1,4 @@
-"""A process whose system refuses it the tiles of the matrix unit, and attention in it.
+"""A process whose system refuses it the tiles of the matrix unit, and kernels that use them in it.
 
 Linux refuses them to a process with an alternate signal stack that cannot hold their contents.
 """
@@ -36,7 +36,7 @@ def refuse_tiles() -> ctypes.Array[ctypes.c_char]:
 
 
 def main() -> None:
-    """Write what the AMX target's kernels make of q, k and v: CACHE INPUT OUTPUT."""
+    """Write what the AMX target's kernels make of q, k and v, and of rows: CACHE INPUT OUTPUT."""
     stack = refuse_tiles()
     import torch
 
@@ -45,8 +45,8 @@ def main() -> None:
 
     cache, given, written = (Path(argument) for argument in sys.argv[1:])
     kernels = Kernels(CPU_TARGETS[0], cache)
-    qkv, lengths = torch.load(given)
-    torch.save(kernels.attention(qkv, lengths), written)
+    qkv, lengths, rows, up, down = torch.load(given)
+    torch.save((kernels.attention(qkv, lengths), kernels.bf16_mlp(rows, up, down)), written)
     del stack
 
 
